@@ -1,0 +1,91 @@
+"""The command `monarch-infra`: reads arguments, calls one function, prints.
+
+Importing it loads click and nothing heavy; what a command needs is imported when it runs.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from monarch_infra import __version__
+from monarch_infra.cli import engine, job, look, unbuilt
+from monarch_infra.cli.console import console
+from monarch_infra.problem import EXIT_KILLED, BugError, CancelledError, InfraError, UsageError
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Commands(click.Group):
+    """Commands in the order a newcomer meets them, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Commands, context_settings=SETTINGS)
+@click.version_option(__version__, "-V", "--version", message="monarch-infra %(version)s")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    envvar="MONARCH_INFRA_COLOR",
+    help="Colour the output; auto looks at the terminal and NO_COLOR.",
+)
+def cli(color: str) -> None:
+    """Plan and apply the hosts of PyTorch Monarch jobs.
+
+    A job file names meshes of hosts.  `plan` shows what would change, `apply` makes it so, and
+    `InfraJob("job.yaml").state()` gives a Monarch program the hosts.
+    """
+    console.choose_colour(color)
+
+
+for _command in (*job.COMMANDS, *look.COMMANDS, *engine.COMMANDS, *unbuilt.COMMANDS):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit with the code that its cause decides."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    console.wants_json = "--json" in arguments
+    try:
+        code = cli.main(args=list(arguments), prog_name="monarch-infra", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        code = console.fail(_usage(error))
+    except (click.Abort, KeyboardInterrupt):
+        code = console.fail(CancelledError("stopped"))
+    except InfraError as error:
+        code = console.fail(error)
+    except BrokenPipeError:
+        # The reader has gone, as `| head` does; the interpreter must not say so again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_KILLED - 2 + 13  # 128 + SIGPIPE, as the shell counts
+    except Exception as error:  # the last resort: a traceback is for us, not for the user
+        code = console.fail(_bug(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "monarch-infra"
+    return UsageError("wrong command line", error.format_message(), hint=f"{command} --help")
+
+
+def _bug(error: Exception) -> BugError:
+    import platform
+    import traceback
+
+    if os.environ.get("MONARCH_INFRA_TRACEBACK"):
+        traceback.print_exc()
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return BugError(
+        "something unexpected happened",
+        f"{type(error).__name__}: {error} (at {os.path.basename(frame.filename)}:{frame.lineno}).\n"
+        f"monarch-infra {__version__}, Python {platform.python_version()}, {platform.platform()}.\n"
+        "This is a bug in monarch-infra.",
+        hint="run it again with MONARCH_INFRA_TRACEBACK=1 and report what it prints",
+    )

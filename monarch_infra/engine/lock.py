@@ -1,0 +1,74 @@
+"""The engine's lock files: who holds a stack, and whether he still lives.
+
+It removes only the lock of an owner that is certainly dead; never one that it cannot judge.
+"""
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from monarch_infra.engine.workspace import Workspace
+
+CLOCK_SLACK_S = 2.0
+"""A lock's time and a process's start are taken from two clocks; a process that is younger by more is another."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who made a lock file."""
+
+    file: Path
+    user: str
+    host: str
+    pid: int
+    since: datetime
+
+    @property
+    def is_dead(self) -> bool:
+        """True only where it is certain: on this machine, and the process is gone or another one."""
+        if self.host != socket.gethostname():
+            return False
+        started = _started(self.pid)
+        return started is None or started > self.since.timestamp() + CLOCK_SLACK_S
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}, process {self.pid}, since {self.since:%Y-%m-%d %H:%M:%SZ}"
+
+
+def holders(workspace: Workspace) -> list[Holder]:
+    """Return who holds the stack's lock now."""
+    found = []
+    for file in sorted(workspace.locks.glob("*.json")):
+        try:
+            raw = json.loads(file.read_text(encoding="utf-8"))
+            since = datetime.fromisoformat(raw["timestamp"][:19]).replace(tzinfo=timezone.utc)
+            found.append(Holder(file, raw["username"], raw["hostname"], int(raw["pid"]), since))
+        except FileNotFoundError:
+            continue  # released meanwhile
+    return found
+
+
+def release_dead(workspace: Workspace) -> list[Holder]:
+    """Remove the locks of dead owners; return who is left."""
+    left = []
+    for holder in holders(workspace):
+        if holder.is_dead:
+            holder.file.unlink(missing_ok=True)
+        else:
+            left.append(holder)
+    return left
+
+
+def _started(pid: int) -> float | None:
+    """Return when a process of this machine started, or None where it does not run.  A zombie does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if fields[0] in "ZX":
+        return None
+    return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,10 @@
+"""One reconciliation for all providers: look, make what is missing, wait a moment, remove what is over.
+
+It carries out what the engine decided with `group.decide` and decides nothing else; it knows neither the engine
+nor its protocol.
+"""
+
+from monarch_infra.reconcile.group import Decision, decide, encode, parse
+from monarch_infra.reconcile.reconciler import Failure, GroupFailedError, Progress, Reconciler
+
+__all__ = ["Decision", "Failure", "GroupFailedError", "Progress", "Reconciler", "decide", "encode", "parse"]
