@@ -9,21 +9,28 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
-from typing_extensions import Self
 
 from monarch_infra import connect
 from monarch_infra.connect.adapter import DEFAULT_PATH, JobState, JobTrait, is_current, stop_job_sidecar
 from monarch_infra.model import Action, Outputs, Plan
 from monarch_infra.problem import InfraError, NotFoundError, NotReadyError, PlanStaleError, RefusedError, UsageError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from monarch_infra.line import Job
+
 OWN_PATH: Final = "<beside the job file>"
 """Stands for the pickle's own path per deployment: with Monarch's default, two jobs in one directory share a file."""
 
-CLIENTS = Path(".monarch-infra") / "clients"
-"""Beside the job file or the outputs: where the pickles of its deployments lie."""
+PICKLE: Final = ".job_state.pkl"
+"""Follows the first digits of the deployment's id in the name of the pickle."""
+
+CLIENTS: Final = ".monarch-infra"
+"""Beside an outputs file without a stack: where the pickles of its deployments lie."""
 
 
 class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
@@ -70,7 +77,7 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
         self._seen: str | None = None
 
     @classmethod
-    def from_outputs(cls, file: str | os.PathLike[str], credentials: str | os.PathLike[str] | None = None) -> Self:
+    def from_outputs(cls, file: str | os.PathLike[str], credentials: str | os.PathLike[str] | None = None) -> "Self":
         """Return a job over the hosts that *file* names, as `monarch-infra output --json` writes it.
 
         For a machine that has neither the job file nor the state; it can connect, and nothing else.
@@ -85,10 +92,10 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
 
     def plan(self) -> Plan:
         """Return what `apply()` would do.  Changes nothing."""
-        file = self._job_file("plan")
+        job = self._line("plan")
         from monarch_infra import line
 
-        return line.plan(file, self._target)
+        return line.plan(job)
 
     def apply(self, client_script: str | None = None) -> None:
         """Make the hosts what the job file asks for: create, add, remake and remove.
@@ -164,14 +171,11 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
         if self._deployment is not None:
             stop_job_sidecar(self._deployment)  # also where the deployment is gone by now and has no id to ask for
         if self._at_end == "destroy":
-            file = self._job_file("destroy")
-            from monarch_infra import line
-
-            line.destroy(file, self._target)
+            self._apply_through_line(lambda plan: True, destroys=True)
         elif self.active:
             print(f"hosts stay up; to remove them: {self._command('destroy')}", file=sys.stderr)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(
@@ -200,9 +204,7 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
 
     def _outputs(self) -> Outputs | None:
         if self._outputs_file is None:
-            from monarch_infra import line
-
-            return line.outputs(self._job_file("read"), self._target)
+            return self._line("read").state.outputs
         try:
             return Outputs.model_validate_json(self._outputs_file.read_bytes())
         except FileNotFoundError as error:
@@ -230,7 +232,7 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
                 hint="look at the change, then apply it; or undo it in the file",
                 next_command=self._command("plan"),
             )
-        if not self._auto_apply and not self._is_free():
+        if not self._auto_apply and not self._line("apply").provider.is_free:
             raise self._nothing_applied()
         self._apply_through_line(_only_adds)
         if (outputs := self._outputs()) is None:
@@ -244,16 +246,22 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
 
         return line.changed(self._file, self._target)
 
-    def _is_free(self) -> bool:
-        from monarch_infra import provider, spec
-
-        return provider.find(spec.load(self._job_file("read"), self._target).provider).is_free
-
-    def _apply_through_line(self, approve: Callable[[Plan], bool]) -> None:
-        file = self._job_file("apply")
+    def _apply_through_line(self, approve: Callable[[Plan], bool], *, destroys: bool = False) -> None:
+        job = self._line("destroy" if destroys else "apply")
         from monarch_infra import line
 
-        line.apply(file, self._target, approve=approve)
+        # Nobody is asked for an answer, so nobody needs a plan made before the lock is taken.
+        line.apply(job, approve=approve, asks_first=False, destroys=destroys)
+
+    def _line(self, verb: str) -> "Job":
+        """Return the job file as it is now, with the state that belongs to it.  Loads no Pulumi."""
+        if self._file is None:
+            raise UsageError(
+                "no job file", f"This job comes from {self._outputs_file}; only a job file tells what to {verb}."
+            )
+        from monarch_infra import line
+
+        return line.load(self._file, self._target)
 
     def _nothing_applied(self) -> NotFoundError:
         return NotFoundError(
@@ -274,33 +282,22 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
             self._workers = _workers(outputs)
 
     def _own_path(self, outputs: Outputs) -> Path:
-        source = self._outputs_file or self._job_file("read")
-        return source.parent / CLIENTS / f"{source.stem}-{self._target}.{outputs.deployment[:8]}.pkl"
+        home = self._outputs_file.parent / CLIENTS if self._outputs_file else self._line("read").workspace.home
+        return home / f"{outputs.deployment[:8]}{PICKLE}"
 
     def _keep(self, path: Path) -> None:
         """Write the pickle for Monarch's tools.  Nothing depends on it, so a read-only directory is no failure."""
         try:
-            self.dump(path)
+            self.dump(str(path))
         except OSError as error:
             print(f"warning: {path} not written: {error.strerror}", file=sys.stderr)
         if is_current(self):
             self.dump(DEFAULT_PATH)  # `monarch kill` and `monarch query` look nowhere else
-        for old in path.parent.glob(f"{path.name.split('.')[0]}.????????.pkl"):
-            if old.name != path.name and path.parent.name == CLIENTS.name:
-                old.unlink(missing_ok=True)  # of a deployment that is gone
-
-    def _job_file(self, verb: str) -> Path:
-        if self._file is None:
-            raise UsageError(
-                "no job file", f"This job comes from {self._outputs_file}; only a job file tells what to {verb}."
-            )
-        return self._file
 
     def _command(self, verb: str) -> str:
         if self._file is None:
-            return f"monarch-infra {verb} --deployment {self._deployment or self.apply_id}"
-        file = os.path.relpath(self._file) if self._file.is_relative_to(Path.cwd()) else str(self._file)
-        return f"monarch-infra {verb} {file}" + ("" if self._target == "local" else f" -t {self._target}")
+            return f"monarch-infra {verb} --deployment {self.apply_id}"
+        return self._line(verb).command(verb)
 
 
 def _only_adds(plan: Plan) -> bool:

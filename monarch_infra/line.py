@@ -49,7 +49,7 @@ from monarch_infra.problem import (
     UsageError,
 )
 from monarch_infra.provider import Provider
-from monarch_infra.reconcile import Failure, Progress, Reconciler
+from monarch_infra.reconcile import SETTLE_S, Failure, Progress, Reconciler
 
 if TYPE_CHECKING:
     from monarch_infra.engine.command import Finished
@@ -182,9 +182,8 @@ def apply(
 ) -> Applied:
     """Do what a plan says, once *approve* has said yes to it.
 
-    With *asks_first* the plan is made without the lock, for a person may think as long as he likes; what he
-    approved is then compared under the lock with the plan of that moment.  Otherwise *approve* is called under the
-    lock, and what it sees is what is done.
+    The plan is made without the lock, for a person may think as long as he likes; what was approved is then compared
+    under the lock with the plan of that moment.  Only a first apply that need not ask is planned once, under the lock.
 
     Raises:
         PlanStaleError: the world moved since the approval; nothing was touched.
@@ -274,6 +273,7 @@ class Session:
             read_known=lambda: frozenset(engine.read(job.workspace).groups),
             find_provider=hooks.find_provider,
             on_progress=on_progress,
+            settle_s=min(SETTLE_S, job.spec.ready_timeout_s),
         )
         with plugin.serving(reconciler, hooks.interceptors) as port:
             pulumi = Engine(install.require(), job.workspace, port)
@@ -286,7 +286,7 @@ class Session:
         self, approve: Callable[[Plan], bool], *, asks_first: bool, waits: bool, stop: "Stop"
     ) -> Applied:
         approved: Plan | None = None
-        if asks_first:
+        if asks_first or self.job.workspace.exists:  # an update writes the state even if it finds nothing to do
             approved = self.plan()
             self._admit(approved)
             if approved.is_empty:
@@ -415,12 +415,10 @@ class Session:
         groups = self.job.state.groups
         lines = []
         for name, group in sorted(groups.items()):
-            unfinished = len(group.outputs.get("unfinished") or ())
-            wanted = group.inputs["hosts"]
-            serving = len(engine.members(group))
-            tail = f", {unfinished} not" if unfinished else ""
-            lines.append(f"  {name}: {serving} of {wanted} hosts serve{tail}")
-        return ["Now:", *lines] if lines else ["Now: nothing of this job runs."]
+            lines.append(f"  {name}: {len(engine.members(group))} of {group.inputs['hosts']} hosts serve")
+        if not lines:
+            return ["Now: nothing of this job runs."]
+        return ["Now:", *lines, f"To remove it: {self.job.command('destroy')}"]
 
     def _failed(self, failures: list[Failure]) -> InfraError:
         kinds = {failure.error for failure in failures}
@@ -440,7 +438,6 @@ class Session:
         return CancelledError(
             "stopped",
             "Nothing was undone; what was made is recorded.",
-            hint=f"to remove it: {self.job.command('destroy')}",
             done=self.standing(),
             next_command=self.job.command("destroy" if self.destroys else "apply"),
         )

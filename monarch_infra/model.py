@@ -188,9 +188,9 @@ class UnfinishedHost(Record):
 
     rank: int
     generation: int = 0
-    """0 where no host stands for the rank."""
+    """0 where no host was ever seen to serve and none is on its way."""
     phase: Phase | None = None
-    """None where no host stands for the rank."""
+    """Ended where a host served and is gone; None where none is on its way and none served."""
     reason: str = ""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from monarch_infra.model import ListedHost, Outputs, Record, ranges
+from monarch_infra.model import ListedHost, Outputs, PingAnswer, ranges
 from monarch_infra.problem import NotFoundError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
@@ -30,21 +30,6 @@ STEP_S = 0.1
 """How often a wait for Monarch looks whether it has reported a fault."""
 STOP_S = 30.0
 """Stopping procs takes 0.6 s for two hosts; what does not stop by then is left to Monarch's own clean-up."""
-
-
-class PingAnswer(Record):
-    """What a host answered to a real actor call."""
-
-    mesh: str
-    rank: int
-    generation: int
-    host: str
-    worker_pid: int
-    """The process of the worker, as seen by the actor's proc that it spawned."""
-    monarch: str
-    python: str
-    rtt_ms: float
-    """One call to this rank alone, after the first call had opened the way."""
 
 
 def verify(outputs: Outputs, meshes: Iterable[str] | None = None) -> None:

@@ -53,12 +53,13 @@ def holders(workspace: Workspace) -> list[Holder]:
 
 def release_dead(workspace: Workspace) -> list[Holder]:
     """Remove the locks of dead owners; return who is left."""
-    left = []
-    for holder in holders(workspace):
-        if holder.is_dead:
+    found = holders(workspace)
+    left = [holder for holder in found if not holder.is_dead]
+    if not left:
+        for holder in found:
             holder.file.unlink(missing_ok=True)
-        else:
-            left.append(holder)
+            for draft in workspace.state_file.parent.glob(f"{workspace.state_file.name}*.tmp"):
+                draft.unlink(missing_ok=True)  # it died while it wrote the state, which is renamed into place
     return left
 
 

@@ -12,6 +12,8 @@ from monarch_infra.engine.workspace import Workspace
 from monarch_infra.model import Json, Outputs, digest, outputs_of
 
 OURS = "monarch:"
+SEALED = "4dabf18193072939515e22adb298388d"
+"""The key that marks a sealed value in the engine's state."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class State:
     @cached_property
     def digest(self) -> str:
         """What the state is called: equal states have equal digests, whenever and wherever they were written."""
-        return digest([[r.urn, r.id, dict(r.inputs), dict(r.outputs)] for r in self.resources])
+        return digest([[r.urn, r.id, _unsealed(r.inputs), _unsealed(r.outputs)] for r in self.resources])
 
     @property
     def is_empty(self) -> bool:
@@ -89,6 +91,17 @@ def _resource(raw: dict[str, Any]) -> Resource:
         inputs=raw.get("inputs", {}),
         outputs=raw.get("outputs", {}),
     )
+
+
+def _unsealed(value: Any) -> Any:
+    """Return *value* with a word in place of each secret: the engine seals them anew at every write."""
+    if isinstance(value, dict):
+        if SEALED in value:
+            return "sealed"
+        return {name: _unsealed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_unsealed(item) for item in value]
+    return value
 
 
 def members(group: Resource) -> list[dict[str, Any]]:

@@ -20,6 +20,10 @@ ORGANIZATION = "organization"
 """What a self-managed backend calls every stack's owner; it stands in lock paths."""
 
 
+LOGS_KEPT = 10
+"""The engine writes a sealed log of 30 kB per operation and never removes one."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """One stack and the files that it keeps on this machine."""
@@ -64,7 +68,9 @@ class Workspace:
 
     @cached_property
     def backend_url(self) -> str:
-        return "file://" + quote(str(self.books))
+        # Without attribute files: the backend writes them in place, and a kill leaves an empty one that makes the
+        # next command fail with "failed to load checkpoint: EOF".  The state itself it renames into place.
+        return f"file://{quote(str(self.books))}?metadata=skip"
 
     def prepare(self) -> None:
         """Make what the engine needs to find: the project, the backend's folder and the key that seals secrets."""
@@ -77,6 +83,8 @@ class Workspace:
                 hint=f"restore {self.key_file.name} from where you keep it, into {self.root}",
             )
         self.books.mkdir(parents=True, exist_ok=True)
+        for log in sorted((self.root / "engine" / "logs").glob("*.log"), key=_age)[LOGS_KEPT:]:
+            log.unlink(missing_ok=True)
         _write(self.root / ".gitignore", "*\n")
         _write(self.root / "Pulumi.yaml", f"name: {PROJECT}\nruntime: python\n")
         if made_key:
@@ -118,6 +126,14 @@ class Workspace:
                 hint=f"cp {backup} {self.state_file}" if backup.exists() else "",
             ) from error
         return latest
+
+
+def _age(file: Path) -> float:
+    """Return how old a file is; one that vanishes meanwhile is the oldest."""
+    try:
+        return -file.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
 
 
 def _write(path: Path, text: str) -> None:

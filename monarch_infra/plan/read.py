@@ -90,7 +90,7 @@ def _updates(step: Step) -> Iterator[Change]:
         reasons: tuple[Reason, ...] = others
         effect = ""
         if kind in ("made", "removed"):
-            reasons = count or (Reason(text="missing" if kind == "made" else "left by an apply that was cut off"),)
+            reasons = count or (Reason(text="not made yet" if kind == "made" else "left by an apply that was cut off"),)
         elif kind == "lost":
             reasons = tuple(Reason(text=text) for text in _ends(step, ranks))
         elif kind == "finished":

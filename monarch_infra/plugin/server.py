@@ -14,7 +14,7 @@ from pulumi.runtime.proto import provider_pb2 as pb
 
 from monarch_infra import __version__
 from monarch_infra.model import Ground, HostGroup, Json, MeshSpec, Site, ranges
-from monarch_infra.plugin.marshal import UNKNOWN, to_plain, to_struct
+from monarch_infra.plugin.values import UNKNOWN, to_plain, to_struct
 from monarch_infra.problem import InfraError
 from monarch_infra.reconcile import Decision, GroupFailedError, Reconciler, decide, encode, parse
 

@@ -5,6 +5,6 @@ nor its protocol.
 """
 
 from monarch_infra.reconcile.group import Decision, decide, encode, parse
-from monarch_infra.reconcile.reconciler import Failure, GroupFailedError, Progress, Reconciler
+from monarch_infra.reconcile.reconciler import SETTLE_S, Failure, GroupFailedError, Progress, Reconciler
 
-__all__ = ["Decision", "Failure", "GroupFailedError", "Progress", "Reconciler", "decide", "encode", "parse"]
+__all__ = ["SETTLE_S", "Decision", "Failure", "GroupFailedError", "Progress", "Reconciler", "decide", "encode", "parse"]

@@ -31,7 +31,7 @@ class Decision:
     made: frozenset[int] = frozenset()
     """The mesh grows by them."""
     lost: frozenset[int] = frozenset()
-    """They had a host, or should have; it is made anew."""
+    """They served and do not any more; their host is made anew."""
     finished: frozenset[int] = frozenset()
     """Their host is on its way and only has to be waited for."""
     restarted: frozenset[int] = frozenset()
@@ -60,7 +60,7 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
     serving = group.ranks & wanted
     missing = wanted - group.ranks
     coming = {host.rank for host in group.unfinished if host.phase is not None and host.phase.is_alive}
-    filled_before = {rank for rank, generation in enumerate(group.generations) if generation > 0}
+    served = {host.rank for host in group.unfinished if host.phase is Phase.ENDED}
     surplus = {int(host.partition(".")[0]) for host in group.surplus}
     is_remade = bool(change.restart or change.replace)
 
@@ -70,8 +70,8 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
     count = [Reason(path="hosts", old=old.hosts, new=new.hosts)] if old.hosts != new.hosts else []
 
     return Decision(
-        made=missing - coming - filled_before,
-        lost=(missing - coming) & filled_before,
+        made=missing - coming - served,
+        lost=(missing - coming) & served,
         finished=missing & coming,
         restarted=serving if change.restart and not change.replace else frozenset(),
         replaced=serving if change.replace else frozenset(),
@@ -99,7 +99,7 @@ def observe(group: HostGroup, mesh: MeshSpec, found: Iterable[Host]) -> HostGrou
         _listed(living[host.rank, host.generation]) for host in group.hosts if (host.rank, host.generation) in living
     ]
     ranks = {host.rank for host in listed}
-    unfinished = [_unfinished(rank, hosts) for rank in range(mesh.hosts) if rank not in ranks]
+    unfinished = [_unfinished(rank, group, hosts) for rank in range(mesh.hosts) if rank not in ranks]
     spoken_for = {(host.rank, host.generation) for host in [*listed, *unfinished]}
     return HostGroup(
         hosts=tuple(listed),
@@ -117,16 +117,25 @@ def generations(group: HostGroup, hosts: Iterable[Host]) -> tuple[int, ...]:
     return tuple(highest.get(rank, 0) for rank in range(max(highest, default=-1) + 1))
 
 
-def _unfinished(rank: int, hosts: Iterable[Host]) -> UnfinishedHost:
-    """Say what stands for a rank that does not serve: its newest living host, else how its last one ended."""
-    own = sorted((host.phase.is_alive, host.generation, host.phase, host.reason) for host in hosts if host.rank == rank)
-    if not own:
-        return UnfinishedHost(rank=rank)
-    _, generation, phase, reason = own[-1]
-    # A host that listens by now is still only on its way: nobody has looked at it under the lock.
-    return UnfinishedHost(
-        rank=rank, generation=generation, phase=Phase.BOOTING if phase is Phase.READY else phase, reason=reason
-    )
+def _unfinished(rank: int, group: HostGroup, hosts: Iterable[Host]) -> UnfinishedHost:
+    """Say what stands for a rank that does not serve: a host on its way, how the one that served ended, or nothing.
+
+    How it ended is remembered until the rank serves again, so that its re-making reads as a replacement.
+    """
+    own = sorted((host for host in hosts if host.rank == rank), key=lambda host: (host.phase.is_alive, host.generation))
+    newest = own[-1] if own else None
+    if newest is not None and newest.phase.is_alive:
+        # A host that listens by now is still only on its way: nobody has looked at it under the lock.
+        phase = Phase.BOOTING if newest.phase is Phase.READY else newest.phase
+        return UnfinishedHost(rank=rank, generation=newest.generation, phase=phase, reason=newest.reason)
+    served = next((host for host in group.hosts if host.rank == rank), None)
+    if served is not None:
+        reason = newest.reason if newest is not None and newest.generation == served.generation else ""
+        return UnfinishedHost(rank=rank, generation=served.generation, phase=Phase.ENDED, reason=reason or "gone")
+    before = next((host for host in group.unfinished if host.rank == rank), None)
+    if before is not None and before.phase is Phase.ENDED:
+        return before
+    return UnfinishedHost(rank=rank)
 
 
 def _listed(host: Host) -> ListedHost:

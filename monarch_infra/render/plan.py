@@ -35,7 +35,7 @@ def nothing_to_do(plan: Plan) -> str:
     if plan.destroys:
         return "nothing to do: nothing stands"
     meshes, hosts = len(plan.unchanged), sum(plan.unchanged.values())
-    return f"nothing to do: {count_of(meshes, 'mesh', 'meshes')} match, {count_of(hosts, 'host')}"
+    return f"nothing to do: {count_of(meshes, 'mesh matches', 'meshes match')}, {count_of(hosts, 'host')}"
 
 
 def totals(plan: Plan) -> str:

@@ -38,14 +38,11 @@ def schema(catalogue: Mapping[str, Provider] | None = None) -> Schema:
     catalogue = installed() if catalogue is None else catalogue
     made: Schema = JobFile.model_json_schema()
     blocks: Schema = made["$defs"]
-    for name in ("hosts", "meshes"):
-        # The one setting that may be null in the model but means nothing in a file.
-        made["properties"][name].pop("default", None)
-    _name_patterns(made)
-    for name in {*catalogue, *PLANNED_PROVIDERS}:
+    for name in sorted({*catalogue, *PLANNED_PROVIDERS}):
         options = _options(name, catalogue, blocks)
         for holder in (MeshBlock, TargetBlock):
             blocks[holder.__name__]["properties"].setdefault(name, options)
+    _tidied(made)
     _overlays(made)
     return {"$schema": DIALECT, **made}
 
@@ -63,17 +60,20 @@ def _options(name: str, catalogue: Mapping[str, Provider], blocks: Schema) -> Sc
     return {"$ref": REFERENCE + name}
 
 
-def _name_patterns(node: Any) -> None:
-    """Refuse names that fit no pattern; pydantic says of what fits only."""
+def _tidied(node: Any) -> None:
+    """Refuse names that fit no pattern, as the checks do, and drop what tells a reader nothing."""
     if isinstance(node, dict):
-        patterns = node.get("patternProperties")
-        if isinstance(patterns, dict) and "properties" not in node:
+        if isinstance(node.get("patternProperties"), dict) and "properties" not in node:
             node["additionalProperties"] = False
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        if "default" in node and (node["default"] is None or isinstance(node["default"], dict)):
+            del node["default"]
         for value in node.values():
-            _name_patterns(value)
+            _tidied(value)
     elif isinstance(node, list):
         for value in node:
-            _name_patterns(value)
+            _tidied(value)
 
 
 def _overlays(made: Schema) -> None:

@@ -178,16 +178,21 @@ class TargetBlock(Settings):
     """Where its hosts come from; only the target that always exists needs none."""
 
 
-class JobFile(Settings):
-    """A job file of monarch-infra."""
-
-    spoken: ClassVar[str] = "The job file has"
-    path: ClassVar[str] = TOP_LEVEL
+class Head(Block):
+    """What a job file says once, and no target may change."""
 
     version: Annotated[Literal[1], Field(examples=[1])]
     """Format of this file."""
     name: form.Job | None = None
     """Name of the job; left out, the directory's name, with `-<file stem>` unless the file is `job.yaml`."""
+
+
+class JobFile(Settings, Head):
+    """A job file of monarch-infra."""
+
+    spoken: ClassVar[str] = "The job file has"
+    path: ClassVar[str] = TOP_LEVEL
+
     targets: dict[form.Target, TargetBlock | None] = {}
     """Where the job may run, by name, chosen with `--target`."""
 

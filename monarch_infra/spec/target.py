@@ -46,11 +46,11 @@ def elsewhere(key: str) -> str:
     return f"`{key}` belongs {' or '.join(paths)}" if paths else ""
 
 
-def whole(settings_map: Map, *, is_overlay: bool = False) -> Map:
+def whole(settings_map: Map, *, under: Map | None = None) -> Map:
     """Return *settings_map* with its short forms written out, so that merging sees one form only.
 
     `hosts: 2` at the top is a mesh `workers`, and a mesh that is a number is a map with `hosts`.  A mesh of which
-    nothing is said is an empty map, except in an overlay, where null removes it.
+    nothing is said is an empty map, except in an overlay, where null removes it; *under* is what it lies over.
     """
     entries = dict(settings_map.entries)
     hosts = entries.pop("hosts", None)
@@ -59,8 +59,14 @@ def whole(settings_map: Map, *, is_overlay: bool = False) -> Map:
         mesh = Map(hosts.place, {"hosts": hosts})
         entries["meshes"] = Entry(hosts.place, Map(hosts.place, {DEFAULT_MESH: Entry(hosts.place, mesh)}))
     elif meshes is not None and isinstance(meshes.node, Map):
-        written = {name: Entry(entry.place, _mesh(entry, is_overlay)) for name, entry in meshes.node.entries.items()}
+        written = {
+            name: Entry(entry.place, _mesh(entry, under is not None)) for name, entry in meshes.node.entries.items()
+        }
         entries["meshes"] = Entry(meshes.place, Map(meshes.node.place, written))
+    if hosts is not None and is_null(hosts.node) and under is not None and "hosts" in under.entries:
+        given = entries.get("meshes")
+        others = given.node.entries if given is not None and isinstance(given.node, Map) else {}
+        entries["meshes"] = Entry(hosts.place, Map(hosts.place, {DEFAULT_MESH: hosts} | others))
     return Map(settings_map.place, entries)
 
 
@@ -89,7 +95,6 @@ class TargetReader:
         self._client = client
         names = {*catalogue, *PLANNED_PROVIDERS}
         self._walker = Walker(self.source, providers=names, elsewhere=elsewhere)
-        self._own: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def read(self, base: Map, overlay: Entry | None, job: str | None) -> JobSpec | None:
         """Return the job on this target, or None after telling what is wrong with it.
@@ -100,7 +105,7 @@ class TargetReader:
         patch = overlay.node if overlay is not None and isinstance(overlay.node, Map) else Map(place, {})
         patch = self._walker.known(TargetBlock, patch, Spot(self._name, place))
         self._hosts_or_meshes(base, patch)
-        merged = cast(Map, merge(whole(base), whole(patch, is_overlay=True)))
+        merged = cast(Map, merge(whole(base), whole(patch, under=base)))
         provider_name = self._provider_name(patch, place)
         values = self._walker.record(TargetBlock, merged, Spot(self._name, place))
         provider = self._provider(provider_name, patch.entries.get("provider"))
@@ -221,6 +226,8 @@ class TargetReader:
         if provider is None:
             return {}
         whole_block = merged.entries.get(name)
+        if whole_block is not None and not isinstance(whole_block.node, Map) and not is_null(whole_block.node):
+            return {}
         base = whole_block.node if whole_block is not None and isinstance(whole_block.node, Map) else Map(place, {})
         at = whole_block.place if whole_block is not None else place
         told = len(self.source.problems)
@@ -230,6 +237,8 @@ class TargetReader:
         shared: dict[str, Any] | None = None
         for mesh, entry in meshes.items():
             own = entry.node.entries.get(name) if isinstance(entry.node, Map) else None
+            if own is not None and not isinstance(own.node, Map) and not is_null(own.node):
+                continue
             if own is not None and isinstance(own.node, Map):
                 options[mesh] = self._validated(provider, merge(base, own.node), Spot(name, own.place))
                 continue

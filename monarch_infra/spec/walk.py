@@ -94,9 +94,8 @@ class Walker:
             if key in fields:
                 entries[key] = entry
             elif key in blocks:
-                if isinstance(entry.node, Map) or is_null(entry.node):
-                    entries[key] = entry
-                else:
+                entries[key] = entry
+                if not isinstance(entry.node, Map) and not is_null(entry.node):
                     self._wrong(Spot(key, entry.place), dict[str, Any], (), entry.node)
             elif not key.startswith("x-"):
                 detail = f"{self._owner(record, spot)} no setting `{shown(key)}`."

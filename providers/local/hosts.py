@@ -201,9 +201,8 @@ def _made(mesh: MeshSpec, rank: int, generation: int, site: Site) -> Host | str:
 
 
 def _started(mesh: MeshSpec, rank: int, generation: int, site: Site, *, path: Path, lock: int) -> Host:
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        worker = Worker(address=f"tcp://{LOOPBACK}:{listener.getsockname()[1]}", proc_id=_proc_id())
+    with _listener(path) as listener:
+        worker = Worker(address=_url(listener), proc_id=_proc_id())
         directory.write(
             path / directory.HOST,
             {
@@ -240,6 +239,30 @@ def _started(mesh: MeshSpec, rank: int, generation: int, site: Site, *, path: Pa
         made_from=mesh.made_from,
         worker=worker,
     )
+
+
+def _listener(path: Path) -> socket.socket:
+    """Return a socket on a port that no earlier generation of this rank had, as far as it is still known.
+
+    A client that was connected to a lost worker is of no use to another one at the same address.
+    """
+    rank = path.name.partition(".")[0]
+    used = {(directory.read(other / directory.HOST) or {}).get("address") for other in path.parent.glob(f"{rank}.*")}
+    refused: list[socket.socket] = []  # kept open meanwhile, so that the kernel gives another
+    try:
+        while True:
+            listener = socket.socket()
+            listener.bind((LOOPBACK, 0))
+            if _url(listener) not in used:
+                return listener
+            refused.append(listener)
+    finally:
+        for known in refused:
+            known.close()
+
+
+def _url(listener: socket.socket) -> str:
+    return f"tcp://{LOOPBACK}:{listener.getsockname()[1]}"
 
 
 def _environment(mesh: MeshSpec, rank: int) -> dict[str, str]:
@@ -337,16 +360,30 @@ def _ended(path: Path) -> int | None:
         _signal(pid, sent)
         lock = directory.take(path, wait_s=wait_s, makes=False)
         if lock is not None:
-            # What its actors started and left behind: the worker was the leader of their group.
-            _signal(pid, signal.SIGKILL)
+            for left in _session(pid):
+                _signal(left, signal.SIGKILL)
             return lock
     return directory.take(path, wait_s=0, makes=False)
 
 
-def _signal(leader: int, sent: signal.Signals) -> None:
-    """Send to the worker and to all that its procs started in its session."""
+def _signal(pid: int, sent: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, sent)
+        os.kill(pid, sent)
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes that an ended worker leaves behind: what its actors started stays in its session.
+
+    A number is not given to another process while it is a session's, so these are never somebody else's.
+    """
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of the program stands in parentheses and may hold anything; parent, group, session follow it.
+            _, _, _, session = entry.read_text(errors="replace").rpartition(")")[2].split()[:4]
+            if int(session) == leader:
+                found.append(int(entry.parent.name))
+    return found
 
 
 def _pid(path: Path) -> int | None:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from monarch_infra import InfraJob, connect
+from monarch_infra.engine import install
 from monarch_infra.model import MeshSpec, Outputs, Phase
-from monarch_infra.problem import NotFoundError, NotReadyError, UsageError
-from real.on_this_machine import LocalHosts, answer, is_alive, pid, python, until, versions
+from monarch_infra.problem import EngineError, NotFoundError, NotReadyError, PlanStaleError, RefusedError, UsageError
+from monarch_infra.providers.local import Local
+from real.on_this_machine import LocalHosts, answer, is_alive, pid, processes, python, until, versions
 
 MESHES = {"trainers": 2, "loaders": 1}
 
@@ -152,8 +154,8 @@ def test_two_jobs_in_one_directory_do_not_touch_each_other(local: LocalHosts, fe
 
     answer(CLIENT + "[InfraJob.from_outputs(file).state() for file in sys.argv[1:]]; tell(0)", one, two, cwd=here)
 
-    kept = sorted(path.name for path in (here / ".monarch-infra" / "clients").iterdir())
-    assert kept == [f"one-local.{local.site.deployment[:8]}.pkl", "two-local.22222222.pkl"]
+    kept = sorted(path.name for path in (here / ".monarch-infra").iterdir())
+    assert kept == [f"{local.site.deployment[:8]}.job_state.pkl", "22222222.job_state.pkl"]
     assert not (here / ".monarch").exists()
     assert all(host.phase is Phase.READY for host in [*local.find(), *few.find()])
 
@@ -323,6 +325,98 @@ def children(number: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
     except FileNotFoundError:
         return []
+
+
+# --- with a job file and the engine -----------------------------------------------------------------
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Iterator[Path]:
+    """A job file in a directory of its own; whatever a test applied of it is destroyed again."""
+    try:
+        install.require()
+    except EngineError as error:
+        pytest.skip(f"needs the engine: {error}")
+    file = tmp_path / "mine" / "job.yaml"
+    file.parent.mkdir()
+    write(file, hosts=2)
+    yield file
+    InfraJob(file, kill="destroy").kill()
+    assert processes(file.parent) == []
+
+
+def write(file: Path, *, hosts: int, greeting: str = "hello") -> None:
+    file.write_text(
+        f"version: 1\nhosts: {hosts}\nruntime:\n  env: {{GREETING: {greeting}}}\n"
+        "targets:\n  other: {provider: local}\n"
+    )
+
+
+def test_state_applies_by_itself_only_the_first_time(job_file: Path) -> None:
+    """J5, X7, T13, F19: from an empty directory `state()` gives hosts; an edited file is refused with the difference
+    and touches nothing; `auto_apply` adds hosts beside those that run, and never restarts one."""
+    assert (InfraJob(job_file).active, InfraJob(job_file).apply_id) == (False, None)
+
+    first = answer(CLIENT + "job = InfraJob(sys.argv[1]); tell([call(job.state().workers), job.apply_id])", job_file)
+    write(job_file, hosts=3)
+    with pytest.raises(PlanStaleError, match=r"workers\.hosts 2 -> 3") as caught:
+        InfraJob(job_file).state()
+    grown = answer(
+        CLIENT
+        + """
+write = lambda text: open(sys.argv[1], "w").write(text)
+asked = open(sys.argv[1]).read()
+write(asked.replace("hosts: 3", "hosts: 2"))
+job = InfraJob(sys.argv[1], auto_apply=True)
+counters = job.state().workers.spawn_procs().spawn("counter", Counter)
+before = [said for _, said in counters.add.call().get(timeout=30)]
+write(asked)
+pids = [said[1] for said in call(job.state().workers)]
+tell([before, [said for _, said in counters.add.call().get(timeout=30)], pids, job.apply_id])
+""",
+        job_file,
+    )
+
+    (first_said, deployment), (before, after, pids_now, same) = first, grown
+    assert "monarch-infra plan" in caught.value.next_command
+    assert [said[0] for said in before] == [1, 1]
+    assert after == [[2, number] for number in pids_now[:2]]
+    assert pids_now[:2] == [number for _, number in first_said]
+    assert len(pids_now) == 3
+    assert same == deployment
+    write(job_file, hosts=3, greeting="goodbye")
+    with pytest.raises(RefusedError, match="more than adding"):
+        InfraJob(job_file, auto_apply=True).state()
+    assert processes(job_file.parent) == sorted(pids_now)
+
+
+def test_hosts_that_cost_something_are_not_made_unasked(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F19: where hosts are not free, `state()` names the command and makes nothing."""
+    monkeypatch.setattr(Local, "is_free", False)
+
+    with pytest.raises(NotFoundError, match="nothing is applied") as caught:
+        InfraJob(job_file, "other").state()
+
+    assert caught.value.next_command == f"monarch-infra apply {job_file} --target other"
+    assert processes(job_file.parent) == []
+
+
+def test_plan_apply_and_destroy_from_python(job_file: Path) -> None:
+    """J3, J4, T5, T6, T9: plan shows what apply does, twice is nothing, `kill="destroy"` leaves no process, and the
+    next life has another id."""
+    job = InfraJob(job_file, kill="destroy")
+    assert not job.plan().is_empty
+
+    job.apply()
+
+    first = job.apply_id
+    assert job.plan().is_empty
+    assert (job.active, job.can_run(InfraJob(job_file)), len(processes(job_file.parent))) == (True, True, 2)
+    with job:
+        pass
+    assert (job.active, job.apply_id, processes(job_file.parent)) == (False, None, [])
+    job.apply()
+    assert job.apply_id not in (None, first)
 
 
 # --- Monarch's own command --------------------------------------------------------------------------

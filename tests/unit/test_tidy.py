@@ -22,8 +22,10 @@ NAMES_A_PROVIDER = {
     "monarch_infra/spec/known.py": {"local", "aws", "gcp", "kubernetes", "slurm"},
     # Go's own word for the toolchain at hand.
     "monarch_infra/engine/build.py": {"local"},
-    # The default target, not its provider.
+    # The default target, not its provider; these may not import `spec` for a word, `--help` would load YAML.
     "monarch_infra/job.py": {"local"},
+    "monarch_infra/cli/job.py": {"local"},
+    "monarch_infra/cli/options.py": {"local"},
 }
 """Where a string that is also a provider's name may stand outside the provider's own folder, and why."""
 
