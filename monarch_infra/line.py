@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from monarch_infra import engine, render, spec
 from monarch_infra import plan as planning
@@ -109,8 +109,15 @@ class Job:
         )
 
 
-def versions() -> dict[str, str]:
-    """Return the client's Python minor and Monarch version, which its hosts must have too."""
+class Versions(TypedDict):
+    """What the client runs, and its hosts must run too."""
+
+    python: str
+    monarch: str
+
+
+def versions() -> Versions:
+    """Return the client's Python minor and Monarch version."""
     return {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "monarch": importlib.metadata.version("torchmonarch"),
@@ -191,9 +198,11 @@ def apply(
         InfraError: hosts were refused, ended or late; the class says what to do about it.
     """
     stop = stop or Stop()
-    with Session.of(job, meshes=meshes, destroys=destroys, hooks=hooks, on_progress=on_progress) as session:
-        with stop.stopping(session):
-            return session.apply(approve, asks_first=asks_first, waits=waits, stop=stop)
+    with (
+        Session.of(job, meshes=meshes, destroys=destroys, hooks=hooks, on_progress=on_progress) as session,
+        stop.stopping(session),
+    ):
+        return session.apply(approve, asks_first=asks_first, waits=waits, stop=stop)
 
 
 class Stop:
@@ -282,9 +291,7 @@ class Session:
     def plan(self) -> Plan:
         return self._read(self.engine.preview(self.program, targets=self.targets))
 
-    def apply(
-        self, approve: Callable[[Plan], bool], *, asks_first: bool, waits: bool, stop: "Stop"
-    ) -> Applied:
+    def apply(self, approve: Callable[[Plan], bool], *, asks_first: bool, waits: bool, stop: "Stop") -> Applied:
         approved: Plan | None = None
         if asks_first or self.job.workspace.exists:  # an update writes the state even if it finds nothing to do
             approved = self.plan()
@@ -336,7 +343,10 @@ class Session:
             raise BugError("a provider failed unexpectedly", f"{type(first).__name__}: {first}") from first
         if finished.code != 0 and finished.refusal is None:
             raise EngineError(
-                "the engine failed", "\n".join(finished.errors), done=self.standing(), next_command=self.job.command("apply")
+                "the engine failed",
+                "\n".join(finished.errors),
+                done=self.standing(),
+                next_command=self.job.command("apply"),
             )
 
     def _read(self, steps: Iterable[Step]) -> Plan:
@@ -387,9 +397,7 @@ class Session:
                 found[name] = ranks
         return found
 
-    def _watch(
-        self, state: State, unfinished: dict[str, tuple[int, ...]], deadline: float, stop: "Stop"
-    ) -> bool:
+    def _watch(self, state: State, unfinished: dict[str, tuple[int, ...]], deadline: float, stop: "Stop") -> bool:
         """Look, without the lock, until another turn has something to do.  False when the time is over."""
         site = self.job.site(state)
         pause = WATCH_S
@@ -531,9 +539,7 @@ def sweep(job: Job, deployment: str, approve: Callable[[Plan], bool], *, hooks: 
             "this deployment has a state", "Its state says what belongs to it.", hint=job.command("destroy")
         )
     site = job.site(state).model_copy(update={"deployment": deployment})
-    reconciler = Reconciler(
-        home=job.workspace.home, workdir=job.workspace.workdir, find_provider=hooks.find_provider
-    )
+    reconciler = Reconciler(home=job.workspace.home, workdir=job.workspace.workdir, find_provider=hooks.find_provider)
     found = reconciler.look(site)
     if not found:
         raise NotFoundError("no such deployment", f"Nothing on {job.spec.target} carries the id {deployment}.")
@@ -615,4 +621,3 @@ def _has(values: Any, path: str) -> bool:
             return False
         values = values[part]
     return True
-

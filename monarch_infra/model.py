@@ -250,9 +250,7 @@ class Outputs(Record):
     meshes: dict[str, OutputMesh]
 
 
-def outputs_of(
-    deployment: str, meshes: Mapping[str, Json], members: Mapping[str, Iterable[Any]]
-) -> Outputs:
+def outputs_of(deployment: str, meshes: Mapping[str, Json], members: Mapping[str, Iterable[Any]]) -> Outputs:
     """Return the outputs of a stack from its groups' inputs and the hosts that they list."""
     versions = next(iter(meshes.values()), {})
     return Outputs(

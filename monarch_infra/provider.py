@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from monarch_infra.model import Boot, Diff, Ground, Host, Made, MeshSpec, Record, Site, Verdict
 from monarch_infra.problem import EngineError, Problem
@@ -84,8 +84,8 @@ def _module(group: str, name: str) -> ModuleType:
         if importlib.util.find_spec(f"{group}.{name}") is not None:
             return importlib.import_module(f"{group}.{name}")
         for entry in importlib.metadata.entry_points(group=group, name=name):
-            found: Any = entry.load()
-            return found
+            module: ModuleType = entry.load()
+            return module
     except ImportError as error:
         raise EngineError(
             "provider cannot be loaded",

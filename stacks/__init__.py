@@ -64,9 +64,7 @@ def compile(spec: JobSpec) -> Callable[[], None]:
     def program() -> None:
         deployment = Deployment(spec)
         site = HostSite(spec, deployment, part.site(spec))
-        groups = {
-            mesh.name: HostGroup(mesh.name, spec.provider, site, part.group(spec, mesh)) for mesh in spec.meshes
-        }
+        groups = {mesh.name: HostGroup(mesh.name, spec.provider, site, part.group(spec, mesh)) for mesh in spec.meshes}
         # One text, in the published form: `pulumi stack output outputs > outputs.json` is what a client reads.
         members = {name: group.members for name, group in groups.items()}
         exported = pulumi.Output.all(deployment=deployment.id, members=members)

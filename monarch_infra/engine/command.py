@@ -83,7 +83,7 @@ class _Language(LanguageServer):
             self.refusal = self._on_run(list(self._events))
             if self.refusal is not None:
                 return language_pb2.RunResponse(error=self.refusal)
-        return super().Run(request, context)
+        return super().Run(request, context)  # type: ignore[no-untyped-call]
 
 
 class _Events(events_pb2_grpc.EventsServicer):

@@ -136,7 +136,9 @@ def _check(finished: Finished) -> None:
 
 def _check_started(finished: Finished, workspace: Workspace) -> None:
     """Tell a failure of the engine itself from one of a resource, which the reconciler has noted."""
-    if finished.code == 0 or any(not e["resourcePreEvent"].get("planning") for e in finished.events if "resourcePreEvent" in e):
+    if finished.code == 0 or any(
+        not e["resourcePreEvent"].get("planning") for e in finished.events if "resourcePreEvent" in e
+    ):
         return
     if "is currently locked by" in finished.output:
         raise LockedError("the stack is locked", f"Held by {', '.join(map(str, lock.holders(workspace)))}.")

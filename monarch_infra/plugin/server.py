@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
@@ -22,6 +22,9 @@ THREADS = 128
 """Each group in flight holds one thread while its hosts come; the engine runs up to 64 at once."""
 
 SECRETS = ("key", "ca_key")
+
+_Paths: TypeAlias = "dict[str, tuple[pb.PropertyDiff.Kind.ValueType, bool]]"
+"""Path -> kind of difference, and whether an input differs."""
 
 KINDS = {
     "made": pb.PropertyDiff.ADD,
@@ -42,7 +45,7 @@ class _Plugin(provider_pb2_grpc.ResourceProviderServicer):
         return pb.CheckResponse(inputs=request.news)
 
     def Diff(self, request: Any, context: Any) -> Any:
-        paths: dict[str, tuple[int, bool]] = {}
+        paths: _Paths = {}
         kind, provider = _kind(request.urn)
         old, new, made = to_plain(request.old_inputs), to_plain(request.news), to_plain(request.olds)
         if kind == "HostGroup":
@@ -69,7 +72,8 @@ class _Plugin(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             unknown = {"Deployment": ("ca_certificate", *SECRETS), "Site": ("ground",), "HostGroup": ("members",)}[kind]
             return pb.CreateResponse(properties=_bag(request.properties, dict.fromkeys(unknown, UNKNOWN)))
-        identity, outputs = _name(request.urn), {}
+        identity = _name(request.urn)
+        outputs: dict[str, Any] = {}
         if kind == "Deployment":
             identity, key, authority = self._reconciler.new_deployment()
             outputs = {"key": key, "ca_certificate": authority.certificate, "ca_key": authority.key}
@@ -236,7 +240,7 @@ def _bag(given: struct_pb2.Struct, outputs: Json) -> struct_pb2.Struct:
     return bag
 
 
-def _paths(decision: Decision) -> dict[str, tuple[int, bool]]:
+def _paths(decision: Decision) -> _Paths:
     """Return a decision as the engine's detailed diff: a path per kind of work, and one per setting behind it."""
     work = {
         f'{kind}["{ranges(ranks)}"]': (KINDS.get(kind, pb.PropertyDiff.UPDATE), False)

@@ -100,7 +100,8 @@ def observe(group: HostGroup, mesh: MeshSpec, found: Iterable[Host]) -> HostGrou
     ]
     ranks = {host.rank for host in listed}
     unfinished = [_unfinished(rank, group, hosts) for rank in range(mesh.hosts) if rank not in ranks]
-    spoken_for = {(host.rank, host.generation) for host in [*listed, *unfinished]}
+    spoken_for = {(host.rank, host.generation) for host in listed}
+    spoken_for |= {(host.rank, host.generation) for host in unfinished}
     return HostGroup(
         hosts=tuple(listed),
         unfinished=tuple(unfinished),

@@ -84,8 +84,8 @@ class Reconciler:
 
     home: Path
     workdir: Path
-    read_known: Callable[[], frozenset[str]] = frozenset
-    """Reads which meshes have a group in the state; hosts of others are strays."""
+    read_known: Callable[[], frozenset[str] | None] = lambda: None
+    """Reads which meshes have a group in the state; hosts of others are strays.  None where nobody can tell."""
     find_provider: Callable[[str], Provider] = catalogue.find
     on_progress: Callable[[Progress], None] = lambda progress: None
     settle_s: float = SETTLE_S
@@ -101,7 +101,7 @@ class Reconciler:
         self._lock = threading.Lock()
         self._seen: tuple[float, list[Host]] | None = None
         self._asked: set[tuple[str, int, int]] = set()
-        self._known: frozenset[str] = frozenset()
+        self._known: frozenset[str] | None = None
 
     # --- the engine's rhythm ------------------------------------------------------------------------
 
@@ -162,6 +162,8 @@ class Reconciler:
 
     def strays(self, site: Site) -> dict[str, list[int]]:
         """Return mesh -> ranks of the hosts that no group of the state names."""
+        if self._known is None:
+            return {}
         found: dict[str, list[int]] = {}
         for host in self.look(site):
             if host.mesh not in self._known and host.phase.is_alive:
@@ -170,6 +172,8 @@ class Reconciler:
 
     def remove_strays(self, site: Site, meshes: Iterable[str]) -> None:
         """Remove the hosts of meshes that neither the state nor the job file names."""
+        if self._known is None:
+            return
         kept = self._known | set(meshes)
         _remove(self.find_provider(site.provider), [host for host in self.look(site) if host.mesh not in kept])
 
@@ -337,4 +341,3 @@ def _remove(provider: Provider, hosts: Iterable[Host]) -> None:
         by_mesh.setdefault(host.mesh, []).append(host)
     for mesh, own in sorted(by_mesh.items()):
         provider.remove(mesh, own)
-

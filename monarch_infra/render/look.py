@@ -26,7 +26,8 @@ def applied_text(done: Applied) -> str:
         count[change.action] += len(change.ranks)
     work = [f"{count[action]} {word}" for action, word in DONE.items() if count[action]]
     if plan.ends_deployment:
-        return f"Done: {', '.join(work) or 'no host was left'} · nothing of deployment {(plan.deployment or '')[:8]} remains\n"
+        removed, deployment = ", ".join(work) or "no host was left", (plan.deployment or "")[:8]
+        return f"Done: {removed} · nothing of deployment {deployment} remains\n"
     serving = sum(len(mesh.hosts) for mesh in done.outputs.meshes.values()) if done.outputs else 0
     waiting = "".join(f" · {mesh}: {number} not serving yet" for mesh, number in sorted(done.unfinished.items()))
     head = "Asked" if done.unfinished else "Done"
@@ -70,11 +71,20 @@ def status_json(standing: Standing) -> dict[str, Any]:
 def ping_text(answers: Iterable[PingAnswer]) -> str:
     """Return a line per host that answered."""
     rows = [
-        (f"{a.mesh}[{a.rank}]", a.host, f"pid {a.worker_pid}", f"monarch {a.monarch}", f"python {a.python}", f"{a.rtt_ms} ms")
+        (
+            f"{a.mesh}[{a.rank}]",
+            a.host,
+            f"pid {a.worker_pid}",
+            f"monarch {a.monarch}",
+            f"python {a.python}",
+            f"{a.rtt_ms} ms",
+        )
         for a in answers
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(6)] if rows else []
-    return "".join("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows)
+    return "".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
 
 
 def ping_json(answers: Iterable[PingAnswer]) -> dict[str, Any]:

@@ -212,7 +212,10 @@ def _engines() -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            comm, state = (entry / "comm").read_text().strip(), (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            comm, state = (
+                (entry / "comm").read_text().strip(),
+                (entry / "stat").read_text().rsplit(")", 1)[1].split()[0],
+            )
         except OSError:
             continue
         if comm == "pulumi" and state not in "ZX":

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+
 from contract import crashing
 from contract.crashing import Place, World
-
 from monarch_infra.model import ranges
 
 IS_SOAK = bool(os.environ.get("MONARCH_INFRA_SOAK"))
-"""`make soak` kills all three at every point; every run of the tests kills us at all that matter, and samples the rest."""
+"""`make soak` kills everybody at every point; each run of the tests kills us at all that matter and samples the rest."""
 
 FIRST = "{a: 3, b: 2}"
 NEXT = "{a: {hosts: 4, env: {X: '1'}}, b: 1, c: 1}"
