@@ -40,7 +40,6 @@ from monarch_infra.problem import (
     BugError,
     CancelledError,
     CapacityError,
-    EngineError,
     InfraError,
     NotFoundError,
     PartError,
@@ -342,11 +341,11 @@ class Session:
                 raise first
             raise BugError("a provider failed unexpectedly", f"{type(first).__name__}: {first}") from first
         if finished.code != 0 and finished.refusal is None:
-            raise EngineError(
-                "the engine failed",
+            raise InfraError(
+                "the engine ended before its work was done",
                 "\n".join(finished.errors),
                 done=self.standing(),
-                next_command=self.job.command("apply"),
+                next_command=self.job.command("destroy" if self.destroys else "apply"),
             )
 
     def _read(self, steps: Iterable[Step]) -> Plan:

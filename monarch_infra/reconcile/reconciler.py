@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from monarch_infra import provider as catalogue
 from monarch_infra import trust
@@ -27,7 +28,15 @@ from monarch_infra.model import (
     Refusal,
     Site,
 )
-from monarch_infra.problem import CapacityError, CredentialsError, InfraError, NotReadyError, PartError, TimedOutError
+from monarch_infra.problem import (
+    BugError,
+    CapacityError,
+    CredentialsError,
+    InfraError,
+    NotReadyError,
+    PartError,
+    TimedOutError,
+)
 from monarch_infra.provider import Provider
 from monarch_infra.reconcile import group as groups
 
@@ -194,8 +203,27 @@ class Reconciler:
 
         Raises:
             GroupFailedError: hosts were refused or ended; what this apply asked for is removed again, unless
-                the mesh says to keep it.
+                the mesh says to keep it.  It carries what stands, whatever went wrong.
         """
+        try:
+            return self._converge(site, ground, old, new, group)
+        except GroupFailedError:
+            raise
+        except Exception as error:
+            kind = type(error) if isinstance(error, InfraError) else BugError
+            failure = Failure(
+                new.name, kind, (), f"{error}" if kind is not BugError else repr(error), is_part_kept=True
+            )
+            raise GroupFailedError(failure, self._standing(site, new, group)) from error
+
+    def _standing(self, site: Site, mesh: MeshSpec, group: HostGroup) -> HostGroup:
+        """Return what stands of a group, as far as the provider can be asked."""
+        try:
+            return groups.observe(group, mesh, self._of(mesh.name, self.look(site, not_before=time.monotonic())))
+        except Exception:
+            return group
+
+    def _converge(self, site: Site, ground: Ground, old: MeshSpec | None, new: MeshSpec, group: HostGroup) -> HostGroup:
         provider = self.find_provider(site.provider)
         change = provider.diff(old, new) if old is not None else Diff()
         is_remade = bool(change.restart or change.replace)
@@ -217,16 +245,19 @@ class Reconciler:
                 refused = (self._ended(new.name, again, found),)
             else:
                 self._asked.update((new.name, rank, generation) for rank, generation in missing.items())
-                answer = provider.make(new, missing, ground, Boot(site=site))
-                refused = answer.refused
-        if not refused:
-            found, refused = self._wait(site, new, {r: g for r, g in made.items() if stays.get(r) != g})
+                refused = _made(provider, new, missing, ground, site)
+        if not refused or new.on_partial == "keep":
+            failed = {rank for refusal in refused for rank in refusal.ranks}
+            made = {rank: generation for rank, generation in made.items() if rank not in failed}
+            found, ended = self._wait(site, new, {r: g for r, g in made.items() if stays.get(r) != g})
+            refused += ended
 
         fresh = {(host.rank, host.generation): host for host in found}
         reached = {rank: fresh[rank, made[rank]] for rank in made if (rank, made[rank]) in fresh}
         ready = {rank: host for rank, host in reached.items() if rank in stays or host.phase is Phase.READY}
         if refused:
-            return self._fail(site, new, group, provider, refused, ready, serving)
+            kept = {(rank, made[rank]) for rank in (ready if new.name in self.giving_up else made)}
+            self._fail(site, new, group, provider, refused, kept, serving)
         if len(ready) < new.hosts:
             return groups.observe(group, new, found)
         kept = {(host.rank, host.generation) for host in ready.values()}
@@ -247,28 +278,33 @@ class Reconciler:
         group: HostGroup,
         provider: Provider,
         refused: tuple[Refusal, ...],
-        ready: dict[int, Host],
+        made: set[tuple[int, int]],
         serving: set[tuple[int, int]],
-    ) -> HostGroup:
-        """Undo what this apply asked for, or keep the part that answers; then raise."""
+    ) -> NoReturn:
+        """Undo what this apply asked for, or keep the part of it in *made*; then raise."""
         keeps = mesh.on_partial == "keep"
         found = self._of(mesh.name, self.look(site, not_before=time.monotonic()))
-        kept = serving | ({(host.rank, host.generation) for host in ready.values()} if keeps else set())
+        kept = serving | (made if keeps else set())
         _remove(provider, [host for host in found if (host.rank, host.generation) not in kept])
         left = self._of(mesh.name, self.look(site, not_before=time.monotonic()))
         stands = groups.observe(group, mesh, left)
-        if keeps:
-            newest = {host.rank: host for host in sorted(left, key=lambda host: host.generation)}
-            whole = [host for rank, host in newest.items() if rank in ready or (rank, host.generation) in serving]
-            stands = groups.observe(HostGroup(hosts=groups.listed(whole), generations=group.generations), mesh, left)
+        part = [host for host in left if (host.rank, host.generation) in made and host.phase is Phase.READY]
+        if keeps and part:
+            listed = {
+                host.rank: host for host in left if (host.rank, host.generation) in serving and host.phase.is_alive
+            }
+            listed.update({host.rank: host for host in part})
+            before = group.model_copy(update={"hosts": groups.listed(listed.values())})
+            stands = groups.observe(before, mesh, left)
+        is_kept = keeps and any((host.rank, host.generation) in made - serving for host in left)
         ranks = tuple(sorted({rank for refusal in refused for rank in refusal.ranks}))
         error = CAUSES[refused[0].cause] if len({refusal.cause for refusal in refused}) == 1 else PartError
         failure = Failure(
             mesh=mesh.name,
-            error=PartError if keeps and ready else error,
+            error=PartError if is_kept else error,
             ranks=ranks,
             reason="; ".join(dict.fromkeys(refusal.reason for refusal in refused)),
-            is_part_kept=keeps and bool(ready),
+            is_part_kept=is_kept,
         )
         generations = groups.generations(stands, found)
         raise GroupFailedError(failure, stands.model_copy(update={"generations": generations}))
@@ -333,6 +369,17 @@ def _goal(
             living[host.rank] = host
     missing = {rank: highest.get(rank, 0) + 1 for rank in range(mesh.hosts) if rank not in living}
     return living, missing
+
+
+def _made(
+    provider: Provider, mesh: MeshSpec, missing: Mapping[int, int], ground: Ground, site: Site
+) -> tuple[Refusal, ...]:
+    """Ask for hosts and return what was refused; an error is a refusal too, for part may have been made before it."""
+    try:
+        return provider.make(mesh, missing, ground, Boot(site=site)).refused
+    except InfraError as error:
+        cause = next((cause for cause, kind in CAUSES.items() if isinstance(error, kind)), Cause.FAILED)
+        return (Refusal(ranks=tuple(sorted(missing)), cause=cause, reason=str(error)),)
 
 
 def _remove(provider: Provider, hosts: Iterable[Host]) -> None:

@@ -19,7 +19,7 @@ import grpc
 
 from monarch_infra import line
 from monarch_infra import provider as catalogue
-from monarch_infra.model import Applied, Host, Plan, Site
+from monarch_infra.model import Applied, Host, Plan
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["contract.crashing", "monarch_infra.plugin", "monarch_infra.stacks"])
@@ -196,8 +196,10 @@ def world(place: "Place", deployments: Iterable[str] = ()) -> World:
     job = place.load()
     provider = catalogue.find(job.spec.provider)
     site = job.site(job.state)
-    sites: list[Site] = [site, *(site.model_copy(update={"deployment": other}) for other in deployments)]
-    return World(tuple(host for each in sites if each.deployment for host in provider.find(each)))
+    ids = sorted({site.deployment, *deployments} - {""})
+    return World(
+        tuple(host for each in ids for host in provider.find(site.model_copy(update={"deployment": each})))
+    )
 
 
 def _workdir(pid: int) -> Path | None:

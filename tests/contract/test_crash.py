@@ -72,7 +72,7 @@ def survive(place: Place, command: str, before: str | None, meshes: str, check: 
             assert crashing.plan(place).is_empty is (command == "apply")
         except Exception as error:  # all points are tried; one that fails must not hide another
             failed.append(f"{who} at {point}: {type(error).__name__}: {error}")
-    assert failed == []
+    assert not failed, "\n".join(failed)
 
 
 def test_a_first_apply_is_finished_by_the_next(place: Place) -> None:

@@ -64,7 +64,7 @@ class Files:
     def find(self, site: Site) -> list[Host]:
         _note(site, "find")
         rules = _rules(site)
-        return [_host(file, rules) for file in sorted(_world(site).glob(f"{site.deployment}/*/*.*"))]
+        return [_host(file, rules) for file in sorted(_world(site).glob(f"{site.deployment}/*/[0-9]*"))]
 
     def prepare(self, site: Site, boot: Boot) -> Ground:
         _note(site, "prepare")
