@@ -15,7 +15,6 @@ FAST := $(wildcard tests/unit tests/golden tests/docs)
 # ... and these the engine, Monarch workers and the labs.
 SLOW := $(wildcard tests/real tests/contract tests/labs tests/e2e)
 
-SOAK_RUNS ?= 10
 UV := uv==0.13.8
 
 help:
@@ -23,7 +22,7 @@ help:
 	@echo 'make test       everything that must be true before a change lands'
 	@echo 'make check      format, lint, types, imports, fast tests'
 	@echo 'make test-fast  the fast tests alone'
-	@echo 'make soak       the slow tests SOAK_RUNS=10 times over'
+	@echo 'make soak       deaths and races in full number; figures in bench/soak.jsonl'
 	@echo 'make bench      every measurement of bench/'
 	@echo 'make lock       requirements.lock anew; UPGRADE=1 takes newer versions'
 	@echo 'make venv       .venv from the lock, this checkout installed in it'
@@ -73,11 +72,9 @@ test-fast: venv
 test: venv
 	@SLOW='$(SLOW)' .ci/test
 
+# Deaths at every point, races in full number; appends its figures to bench/soak.jsonl.
 soak: venv
-	@for run in $$(seq $(SOAK_RUNS)); do \
-		echo "soak: run $$run of $(SOAK_RUNS)"; \
-		$(BIN)/python -m pytest --quiet $(SLOW); \
-	done
+	MONARCH_INFRA_SOAK=1 $(BIN)/python -m pytest tests/contract tests/real
 
 bench: venv
 	@[ -n '$(wildcard bench/*.py)' ] || { echo 'error: bench/ holds no measurement' >&2; exit 1; }

@@ -4,17 +4,16 @@ What the command, reviews and `InfraJob` call.  It joins the parts and holds app
 nothing.  Pulumi is loaded inside the functions that need it: reading outputs never does.
 """
 
-import importlib.metadata
-import sys
-import threading
+import queue
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from monarch_infra import engine, render, spec
+from monarch_infra import engine, render, spec, versions
 from monarch_infra import plan as planning
 from monarch_infra import provider as catalogue
 from monarch_infra.engine import State, Workspace
@@ -40,6 +39,7 @@ from monarch_infra.problem import (
     BugError,
     CancelledError,
     CapacityError,
+    EngineError,
     InfraError,
     NotFoundError,
     PartError,
@@ -48,7 +48,7 @@ from monarch_infra.problem import (
     UsageError,
 )
 from monarch_infra.provider import Provider
-from monarch_infra.reconcile import SETTLE_S, Failure, Progress, Reconciler
+from monarch_infra.reconcile import SETTLE_S, Progress, Reconciler
 
 if TYPE_CHECKING:
     from monarch_infra.engine.command import Finished
@@ -92,10 +92,19 @@ class Job:
             words.append(str(self.file))
         if self.spec.target != spec.DEFAULT_TARGET:
             words += ["--target", self.spec.target]
-        return " ".join(words)
+        return shlex.join(words)
+
+    def standing_site(self, state: State) -> Site:
+        """Return the site whose hosts stand: the state's, for the file may name another provider by now."""
+        asked = self.site(state)
+        if state.site is None:
+            return asked
+        return asked.model_copy(
+            update={"provider": state.site.inputs["provider"], "options": state.site.inputs.get("options") or {}}
+        )
 
     def site(self, state: State) -> Site:
-        """Return the site as it is in the state, or as it would be asked for."""
+        """Return the site as the job file asks for it, under the deployment that the state names."""
         deployment = state.deployment
         return Site(
             deployment=deployment.id if deployment else "",
@@ -108,21 +117,6 @@ class Job:
         )
 
 
-class Versions(TypedDict):
-    """What the client runs, and its hosts must run too."""
-
-    python: str
-    monarch: str
-
-
-def versions() -> Versions:
-    """Return the client's Python minor and Monarch version."""
-    return {
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "monarch": importlib.metadata.version("torchmonarch"),
-    }
-
-
 def load(file: Path, target: str = spec.DEFAULT_TARGET) -> Job:
     """Read a job file for one target.
 
@@ -130,7 +124,7 @@ def load(file: Path, target: str = spec.DEFAULT_TARGET) -> Job:
         SpecError: the file is wrong for this target.
         NotFoundError: it has no such target.
     """
-    loaded = spec.load(file, target, **versions())
+    loaded = spec.load(file, target, **versions.client())
     return Job(file, loaded.spec, Workspace.beside(file, loaded.spec.stack), loaded.warnings)
 
 
@@ -205,30 +199,58 @@ def apply(
 
 
 class Stop:
-    """A wish to stop, raised once for gracefully and twice for at once."""
+    """A wish to stop, raised once for gracefully and twice for at once.
+
+    It is raised inside a signal handler, which may have cut into any instruction of the waiting thread: a lock of an
+    Event could be held just then, a SimpleQueue's cannot.
+    """
 
     def __init__(self) -> None:
-        self._wished = threading.Event()
+        self._is_wished = False
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._session: Session | None = None
+        self._is_asking = False
 
     @property
     def is_wished(self) -> bool:
-        return self._wished.is_set()
+        return self._is_wished
 
     def wait(self, seconds: float) -> bool:
-        return self._wished.wait(seconds)
+        """Wait until it is wished, but no longer than that; return whether it is."""
+        if not self._is_wished:
+            with suppress(queue.Empty):
+                self._bell.get(timeout=seconds)
+        return self._is_wished
 
     def now(self) -> bool:
-        """Stop.  Returns False if that was wished before already, so that the caller ends at once."""
-        if self._wished.is_set():
+        """Stop.  Returns False if that was wished before already, so that the caller ends at once.
+
+        Raises:
+            CancelledError: a person is being asked, and the question is what has to end.
+        """
+        if self._is_wished:
             if self._session is not None:
                 self._session.engine.kill()
             return False
-        self._wished.set()
+        self._is_wished = True
+        self._bell.put(None)
+        if self._is_asking:
+            raise _unapproved()
         if self._session is not None:
-            self._session.reconciler.cancel()
+            self._session.reconciler.stop()
             self._session.engine.interrupt()
         return True
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let `now` end the question that is asked inside."""
+        self._is_asking = True
+        try:
+            if self._is_wished:
+                raise _unapproved()
+            yield
+        finally:
+            self._is_asking = False
 
     @contextmanager
     def stopping(self, session: "Session") -> Iterator[None]:
@@ -251,6 +273,9 @@ class Session:
     reconciler: Reconciler
     program: Callable[[], None]
     targets: tuple[str, ...]
+    """What the command was told to keep to; empty for everything."""
+    chosen: tuple[str, ...]
+    """The meshes it was told to keep to."""
     destroys: bool
 
     @classmethod
@@ -285,68 +310,113 @@ class Session:
         )
         with plugin.serving(reconciler, hooks.interceptors) as port:
             pulumi = Engine(install.require(), job.workspace, port)
-            yield cls(job, pulumi, reconciler, program, _targets(job, state, chosen), destroys)
+            yield cls(job, pulumi, reconciler, program, _targets(job, state, chosen), chosen, destroys)
 
     def plan(self) -> Plan:
-        return self._read(self.engine.preview(self.program, targets=self.targets))
+        try:
+            steps = self.engine.preview(self.program, targets=self.targets)
+        except EngineError as error:
+            raise self._cause(error) from error
+        return self._read(steps)
 
     def apply(self, approve: Callable[[Plan], bool], *, asks_first: bool, waits: bool, stop: "Stop") -> Applied:
         approved: Plan | None = None
-        if asks_first or self.job.workspace.exists:  # an update writes the state even if it finds nothing to do
+        # An update writes a state even if it finds nothing to do, and a destroy must not be what begins one.
+        if asks_first or self.destroys or self.job.workspace.exists:
             approved = self.plan()
             self._admit(approved)
             if approved.is_empty:
                 return Applied(plan=approved, outputs=self.job.state.outputs)
-            if not approve(approved):
-                raise CancelledError("not applied", "The plan was not approved; nothing was changed.")
+            with stop.asking():
+                if not approve(approved):
+                    raise _unapproved()
         deadline = time.monotonic() + self.job.spec.ready_timeout_s
-        guard = _Guard(self, approve, approved)
-        is_first = True
+        guard = _Guard(self, approve, approved, stop)
         while True:
-            finished = self._turn(guard, stop)
-            if guard.plan is not None and guard.plan.is_empty and is_first:
+            failed = {failure.mesh for failure in self.reconciler.failures}
+            finished = self._turn(guard, self._work(guard.approved, failed), stop)
+            assert guard.plan is not None
+            if guard.approved is None:
                 return Applied(plan=guard.plan, outputs=self.job.state.outputs)
-            is_first = False
-            self._check(finished, guard, stop)
+            self._check(finished, failed, stop)
+            failed |= {failure.mesh for failure in self.reconciler.failures}
             state = self.job.state
-            unfinished = {} if self.destroys else self._unfinished(state)
-            assert guard.approved is not None
+            unfinished = {} if self.destroys else self._unfinished(state, {*self._meshes(guard.approved)} - failed)
             if not unfinished or not waits:
-                counts = {mesh: len(ranks) for mesh, ranks in unfinished.items()}
-                return Applied(plan=guard.approved, outputs=state.outputs, unfinished=counts)
+                break
+            # A mesh that failed is told at the end: the others are on their way and cost whether or not we wait.
             if not self._watch(state, unfinished, deadline, stop):
                 self.reconciler.giving_up = frozenset(unfinished)
             if stop.is_wished:
                 raise self._stopped()
+        if self.reconciler.failures:
+            raise self._failed()
+        counts = {mesh: len(ranks) for mesh, ranks in unfinished.items()}
+        return Applied(plan=guard.approved, outputs=state.outputs, unfinished=counts)
 
     # --- one turn -----------------------------------------------------------------------------------
 
-    def _turn(self, guard: "_Guard", stop: "Stop") -> "Finished":
-        finished = self.engine.update(self.program, guard, targets=self.targets)
+    def _turn(self, guard: "_Guard", targets: tuple[str, ...], stop: "Stop") -> "Finished":
+        try:
+            finished = self.engine.update(self.program, guard, targets=targets)
+        except EngineError as error:
+            if stop.is_wished:
+                raise self._stopped() from error
+            raise self._cause(error) from error
         if guard.error is not None:
             raise guard.error
         return finished
 
-    def _check(self, finished: "Finished", guard: "_Guard", stop: "Stop") -> None:
-        """Raise what went wrong in a turn."""
+    def _work(self, approved: Plan | None, failed: set[str]) -> tuple[str, ...]:
+        """Return the resources that a turn may touch: those of the plan's meshes, without the ones that failed.
+
+        What drifts elsewhere while we wait is work for another plan and no reason to refuse this one.
+        """
+        if self.destroys or approved is None:
+            return self.targets
+        state = self.job.state
+        meshes = [mesh for mesh in self._meshes(approved) if mesh not in failed]
+        if not failed and {*state.groups, *(mesh.name for mesh in self.job.spec.meshes)} <= set(meshes):
+            return self.targets
+        return _targets(self.job, state, meshes, with_site=not self.chosen)
+
+    @staticmethod
+    def _meshes(plan: Plan) -> list[str]:
+        return sorted({change.mesh for change in plan.changes})
+
+    def _check(self, finished: "Finished", failed: set[str], stop: "Stop") -> None:
+        """Raise what went wrong in a turn and keeps the next one from its work; failures of meshes wait."""
         if stop.is_wished:
             raise self._stopped()
-        if self.reconciler.failures:
-            raise self._failed(self.reconciler.failures)
         if self.reconciler.errors:
-            first = self.reconciler.errors[0]
-            if isinstance(first, InfraError):
-                first.done = (*first.done, *self.standing())
-                first.next_command = first.next_command or self.job.command("destroy" if self.destroys else "apply")
-                raise first
-            raise BugError("a provider failed unexpectedly", f"{type(first).__name__}: {first}") from first
-        if finished.code != 0 and finished.refusal is None:
+            raise self._failed()
+        has_failed = {failure.mesh for failure in self.reconciler.failures} > failed
+        if finished.code != 0 and finished.refusal is None and not has_failed:
             raise InfraError(
                 "the engine ended before its work was done",
-                "\n".join(finished.errors),
+                finished.words,
                 done=self.standing(),
-                next_command=self.job.command("destroy" if self.destroys else "apply"),
+                next_command=self.command("destroy" if self.destroys else "apply"),
             )
+
+    def _cause(self, error: EngineError) -> Exception:
+        """Return what a provider said where that is why the engine failed, and the engine's words where it is not."""
+        return self._told(self.reconciler.errors[0]) if self.reconciler.errors else error
+
+    def _told(self, error: Exception) -> InfraError:
+        """Return an error with what stands now and the command to type next."""
+        if isinstance(error, InfraError):
+            told = error
+        else:
+            told = BugError("a provider failed unexpectedly", f"{type(error).__name__}: {error}")
+            told.__cause__ = error
+        told.done = (*told.done, *self.standing())
+        told.next_command = told.next_command or self.command("destroy" if self.destroys else "apply")
+        return told
+
+    def command(self, verb: str) -> str:
+        """Return a command line that does *verb* to the meshes of this session."""
+        return self.job.command(verb, *(word for mesh in self.chosen for word in ("--mesh", mesh)))
 
     def _read(self, steps: Iterable[Step]) -> Plan:
         state = self.job.state
@@ -364,7 +434,12 @@ class Session:
 
     def _verdicts(self, state: State) -> list[Verdict]:
         provider = self.reconciler.find_provider(self.job.spec.provider)
-        asked = {mesh.name: mesh.hosts for mesh in self.job.spec.meshes}
+        standing = {name: group.inputs["hosts"] for name, group in state.groups.items()}
+        asked = {
+            mesh.name: hosts
+            for mesh in self.job.spec.meshes
+            if (hosts := mesh.hosts if not self.chosen or mesh.name in self.chosen else standing.get(mesh.name, 0))
+        }
         return list(provider.preflight(self.job.site(state), asked))
 
     def _ignored(self) -> set[str]:
@@ -380,16 +455,17 @@ class Session:
     def _admit(self, plan: Plan) -> None:
         """Refuse a plan that its provider says cannot succeed, before any call that changes something."""
         refusals = [verdict.text for verdict in plan.verdicts if verdict.is_refusal]
-        if refusals and not plan.is_empty:
+        adds = any(change.action in (Action.CREATE, Action.REPLACE) for change in plan.changes)
+        if refusals and adds:
             raise CapacityError("the provider refuses the plan", "\n".join(refusals), done=["Nothing was changed."])
 
     # --- between turns ------------------------------------------------------------------------------
 
-    def _unfinished(self, state: State) -> dict[str, tuple[int, ...]]:
-        """Return mesh -> ranks that this apply asked for and that do not serve yet."""
+    def _unfinished(self, state: State, meshes: set[str]) -> dict[str, tuple[int, ...]]:
+        """Return mesh -> ranks that do not serve yet, of the meshes that this apply asked for."""
         found = {}
         for name, group in state.groups.items():
-            if self.targets and group.urn not in self.targets:
+            if name not in meshes:
                 continue
             ranks = tuple(entry["rank"] for entry in group.outputs.get("unfinished") or ())
             if ranks:
@@ -403,11 +479,15 @@ class Session:
         while time.monotonic() < deadline:
             if stop.wait(pause):
                 return True
-            found = self.reconciler.look(site, not_before=time.monotonic())
+            try:
+                found = self.reconciler.look(site, not_before=time.monotonic())
+            except Exception as error:
+                raise self._told(error) from error
             for mesh, ranks in unfinished.items():
                 newest = _newest(found, mesh)
                 own = [newest[rank] for rank in ranks if rank in newest]
-                self.reconciler.on_progress(Progress.of(mesh, len(ranks), own))
+                with suppress(OSError, ValueError):  # the same as in the reconciler: who listens may have gone away
+                    self.reconciler.on_progress(Progress.of(mesh, len(ranks), own))
                 if len(own) < len(ranks) or any(not host.phase.is_alive for host in own):
                     return True
                 if all(host.phase is Phase.READY for host in own):
@@ -425,20 +505,25 @@ class Session:
             lines.append(f"  {name}: {len(engine.members(group))} of {group.inputs['hosts']} hosts serve")
         if not lines:
             return ["Now: nothing of this job runs."]
-        return ["Now:", *lines, f"To remove it: {self.job.command('destroy')}"]
+        return ["Now:", *lines, f"To remove it: {self.command('destroy')}"]
 
-    def _failed(self, failures: list[Failure]) -> InfraError:
-        kinds = {failure.error for failure in failures}
-        kind = kinds.pop() if len(kinds) == 1 else PartError
+    def _failed(self) -> InfraError:
+        """Return what went wrong in this apply; several causes are a part that failed."""
+        failures, errors = self.reconciler.failures, self.reconciler.errors
+        if not failures and len({str(error) for error in errors}) == 1:
+            return self._told(errors[0])
         details = []
         for failure in failures:
             kept = "what answers is kept" if failure.is_part_kept else "what this apply asked for was removed again"
             details.append(f"{failure.mesh}[{ranges(failure.ranks)}]: {failure.reason}; {kept}.")
-        return kind(
-            "hosts did not come",
+        details += dict.fromkeys(f"{error}." for error in errors)
+        kinds = {failure.error for failure in failures}
+        kinds |= {type(error) if isinstance(error, InfraError) else BugError for error in errors}
+        return (kinds.pop() if len(kinds) == 1 else PartError)(
+            "hosts did not come" if failures else "the work could not be done",
             "\n".join(details),
             done=self.standing(),
-            next_command=self.job.command("apply"),
+            next_command=self.command("destroy" if self.destroys else "apply"),
         )
 
     def _stopped(self) -> CancelledError:
@@ -446,15 +531,19 @@ class Session:
             "stopped",
             "Nothing was undone; what was made is recorded.",
             done=self.standing(),
-            next_command=self.job.command("destroy" if self.destroys else "apply"),
+            next_command=self.command("destroy" if self.destroys else "apply"),
         )
+
+
+def _unapproved() -> CancelledError:
+    return CancelledError("not approved", "Nothing was changed.")
 
 
 class _Guard:
     """Compares, under the lock, what the engine is about to do with what was approved."""
 
-    def __init__(self, session: Session, approve: Callable[[Plan], bool], approved: Plan | None) -> None:
-        self._session, self._approve = session, approve
+    def __init__(self, session: Session, approve: Callable[[Plan], bool], approved: Plan | None, stop: "Stop") -> None:
+        self._session, self._approve, self._stop = session, approve, stop
         self.approved = approved
         self.plan: Plan | None = None
         """What the engine wanted in the last turn."""
@@ -464,6 +553,8 @@ class _Guard:
     def __call__(self, steps: list[Step]) -> str | None:
         """Return None to go on, or why nothing may be touched."""
         try:
+            if self._stop.is_wished:
+                raise self._session._stopped()
             self.plan = self._session._read(steps)
             self._turns += 1
             return self._judge(self.plan)
@@ -482,7 +573,7 @@ class _Guard:
             if plan.is_empty:
                 return "nothing to do"
             if not self._approve(plan):
-                raise CancelledError("not applied", "The plan was not approved; nothing was changed.")
+                raise _unapproved()
             self.approved = plan
             return None
         if differences := planning.moved(self.approved, plan, render.change_line):
@@ -494,14 +585,15 @@ class _Guard:
             "the plan is stale",
             "\n".join(["The world moved since it was approved:", *(f"  {line}" for line in differences)]),
             done=["Nothing was changed."] if self._turns == 1 else self._session.standing(),
-            next_command=self._session.job.command("plan"),
+            next_command=self._session.command("plan"),
         )
 
 
 def status(job: Job, *, hooks: Hooks = Hooks()) -> Standing:
     """Return what stands: the state, checked against what the provider finds now.  No engine is needed."""
     state = job.state
-    found = hooks.find_provider(job.spec.provider).find(job.site(state)) if state.deployment else []
+    site = job.standing_site(state)
+    found = hooks.find_provider(site.provider).find(site) if state.deployment else []
     living = {(host.mesh, host.rank, host.generation): host for host in found}
     meshes = {}
     for name, group in sorted(state.groups.items()):
@@ -595,17 +687,26 @@ def _chosen(job: Job, state: State, meshes: Iterable[str]) -> tuple[str, ...]:
     return chosen
 
 
-def _targets(job: Job, state: State, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the resources that an operation on some meshes may touch: theirs, and what they stand on."""
-    if not chosen:
+def _targets(job: Job, state: State, chosen: Iterable[str], *, with_site: bool = False) -> tuple[str, ...]:
+    """Return the resources that an operation on some meshes may touch: theirs, and what they stand on.
+
+    A mesh may stand under another type than it is asked for: the target's provider was changed.  A name that no
+    mesh has is of strays, which are the site's.
+    """
+    if not (chosen := tuple(chosen)) and not with_site:
         return ()
     project = f"urn:pulumi:{job.workspace.stack}::{engine.PROJECT}"
-    urns = [f"{project}::monarch:{job.spec.provider}:HostGroup::{name}" for name in chosen]
+    groups = state.groups
+    asked = {mesh.name for mesh in job.spec.meshes}
+    deployment = f"{project}::monarch:index:Deployment::deployment"
+    site = f"{project}::monarch:{job.spec.provider}:Site::site"
+    urns = [groups[name].urn for name in chosen if name in groups]
+    urns += [f"{project}::monarch:{job.spec.provider}:HostGroup::{name}" for name in chosen if name in asked]
     if state.deployment is None:
-        urns.append(f"{project}::monarch:index:Deployment::deployment")
-    if state.site is None:
-        urns.append(f"{project}::monarch:{job.spec.provider}:Site::site")
-    return tuple(urns)
+        urns.append(deployment)
+    if with_site or state.site is None or state.site.urn != site:
+        urns += [site, *([state.site.urn] if state.site is not None else ())]
+    return tuple(dict.fromkeys(urns))
 
 
 def _newest(hosts: Iterable[Host], mesh: str) -> dict[int, Host]:

@@ -35,7 +35,8 @@ Json = Mapping[str, Any]
 class Record(BaseModel):
     """A value that crosses a file or process boundary."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when first used: a command uses few of these records, and building one costs a millisecond.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON values, without the fields that hold their default.

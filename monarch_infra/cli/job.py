@@ -51,11 +51,11 @@ def init(directory: Path) -> None:
 @wants_json
 def validate(files: tuple[Path, ...], wants_json: bool) -> None:
     """Check job files for all their targets, without network or engine."""
-    from monarch_infra import line, render, spec
+    from monarch_infra import render, spec, versions
 
     problems = []
     for file in files or (Path("job.yaml"),):
-        report = spec.check(file, **line.versions())
+        report = spec.check(file, **versions.client())
         problems += report.errors
         console.warn(report.warnings)
     if problems:

@@ -5,15 +5,14 @@ same mistakes are a minute of silence, a segmentation fault, or the end of the c
 """
 
 import contextlib
-import importlib.metadata
 import ipaddress
 import socket
-import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from monarch_infra import versions
 from monarch_infra.model import ListedHost, Outputs, PingAnswer, ranges
 from monarch_infra.problem import NotFoundError, NotReadyError, UsageError
 
@@ -101,11 +100,6 @@ def ping(
     return answers
 
 
-def client_versions() -> tuple[str, str]:
-    """Return the versions of Monarch and Python (minor) of this process."""
-    return importlib.metadata.version("torchmonarch"), f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
 def answering(hosts: Iterable[ListedHost]) -> list[bool]:
     """Return for each host whether its worker accepts a connection.  Harmless to the worker."""
     asked = list(hosts)
@@ -124,10 +118,10 @@ def _named(outputs: Outputs, meshes: Iterable[str] | None) -> list[str]:
 
 
 def _verify_versions(outputs: Outputs) -> None:
-    monarch, python = client_versions()
+    here = versions.client()
     for what, theirs, ours, package in (
-        ("Monarch", outputs.monarch_version, monarch, f"pip install torchmonarch=={outputs.monarch_version}"),
-        ("Python", outputs.python, python, f"run this with Python {outputs.python}"),
+        ("Monarch", outputs.monarch_version, here["monarch"], f"pip install torchmonarch=={outputs.monarch_version}"),
+        ("Python", outputs.python, here["python"], f"run this with Python {outputs.python}"),
     ):
         if theirs != ours:
             raise NotReadyError(

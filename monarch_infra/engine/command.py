@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +28,9 @@ Program = Callable[[], None]
 Event = dict[str, Any]
 OnRun = Callable[[list[Event]], str | None]
 """Called before the program runs, with the events so far; a text stops the operation before anything is touched."""
+
+SAID_MAX = 2000
+"""The end of what the engine printed tells why it stopped; a message longer than a screen is not read."""
 
 THREADS = 8
 """The language and the event server together serve a handful of calls at a time."""
@@ -67,6 +69,14 @@ class Finished:
                 if text and text not in found:
                     found.append(text)
         return found
+
+    @property
+    def words(self) -> str:
+        """Return why the command failed, in the engine's words, or how it ended where it said nothing."""
+        if self.errors:
+            return "\n".join(self.errors)
+        how = f"signal {-self.code}" if self.code < 0 else f"code {self.code}"
+        return self.output.strip()[-SAID_MAX:] or f"It ended with {how} and said nothing."
 
 
 class _Language(LanguageServer):
@@ -109,16 +119,15 @@ class Command:
     workspace: Workspace
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the workspace's, such as the port of our plug-in."""
-    interrupts: threading.Event = field(default_factory=threading.Event)
     _running: subprocess.Popen[str] | None = None
 
-    def init(self) -> None:
+    def init(self) -> Finished:
         """Make the stack; its state is empty."""
-        self.run("stack", ["init", self.workspace.stack, "--no-select"], check=True)
+        return self.run("stack", ["init", self.workspace.stack, "--no-select"])
 
-    def run(self, operation: str, flags: Iterable[str] = (), *, check: bool = False) -> Finished:
+    def run(self, operation: str, flags: Iterable[str] = ()) -> Finished:
         """Run a command that needs no program."""
-        return self._wait([operation, *flags], [], check=check)
+        return self._wait([operation, *flags], [])
 
     def run_program(
         self,
@@ -153,7 +162,7 @@ class Command:
         if self._running is not None and self._running.poll() is None:
             self._running.kill()
 
-    def _wait(self, arguments: list[str], events: list[Event], *, check: bool = False) -> Finished:
+    def _wait(self, arguments: list[str], events: list[Event]) -> Finished:
         leash = [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid())]
         child = subprocess.Popen(
             [*leash, str(self.binary), *arguments, "--non-interactive", "--color=never"],
@@ -173,10 +182,7 @@ class Command:
                 child.kill()
                 child.wait()
             self._running = None
-        finished = Finished(child.returncode, events, output)
-        if check and finished.code != 0:
-            raise subprocess.CalledProcessError(finished.code, arguments, output)
-        return finished
+        return Finished(child.returncode, events, output)
 
 
 @contextmanager

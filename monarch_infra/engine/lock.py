@@ -43,12 +43,20 @@ def holders(workspace: Workspace) -> list[Holder]:
     found = []
     for file in sorted(workspace.locks.glob("*.json")):
         try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
-            since = datetime.fromisoformat(raw["timestamp"][:19]).replace(tzinfo=timezone.utc)
-            found.append(Holder(file, raw["username"], raw["hostname"], int(raw["pid"]), since))
+            found.append(_read(file))
         except FileNotFoundError:
             continue  # released meanwhile
     return found
+
+
+def _read(file: Path) -> Holder:
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        since = datetime.fromisoformat(raw["timestamp"][:19]).replace(tzinfo=timezone.utc)
+        return Holder(file, raw["username"], raw["hostname"], int(raw["pid"]), since)
+    except (ValueError, KeyError, TypeError):
+        written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
+        return Holder(file, "somebody", f"an unknown machine ({file} cannot be read)", 0, written)
 
 
 def release_dead(workspace: Workspace) -> list[Holder]:

@@ -50,14 +50,13 @@ class Engine:
         """
         self.workspace.prepare()
         if left := lock.release_dead(self.workspace):
-            raise LockedError(
-                "the stack is locked",
-                f"Held by {left[0]}.",
-                hint="wait until that apply has ended, then try again",
-            )
+            raise _locked(left)
+        self.workspace.trim()
         command = self._made(self.workspace)
         if not self.workspace.exists:
-            command.init()
+            made = command.init()
+            if made.code != 0 and not self.workspace.exists:  # somebody else may have made it meanwhile
+                raise EngineError("the engine could not begin", made.words)
         self._command = command
         try:
             finished = command.run_program(
@@ -87,15 +86,19 @@ class Engine:
     @contextmanager
     def _stack(self) -> Iterator[Command]:
         """Give a command whose stack exists: the real one, or an empty one aside, for a plan leaves nothing behind."""
-        if self.workspace.exists:
-            self.workspace.prepare()
-            yield self._made(self.workspace)
-            return
         with tempfile.TemporaryDirectory(prefix="monarch-infra-") as aside:
+            if self.workspace.exists:
+                self.workspace.prepare()
+                command = self._made(self.workspace)
+                command.environment["PULUMI_HOME"] = aside  # where it writes its log
+                yield command
+                return
             workspace = Workspace(Path(aside), self.workspace.stack)
             workspace.prepare()
             command = self._made(workspace)
-            command.init()
+            made = command.init()
+            if made.code != 0:
+                raise EngineError("the engine could not make a plan", made.words)
             yield command
 
     def _made(self, workspace: Workspace) -> Command:
@@ -131,7 +134,15 @@ def _targets(urns: Iterable[str]) -> list[str]:
 
 def _check(finished: Finished) -> None:
     if finished.code != 0:
-        raise EngineError("the engine could not make a plan", _words(finished))
+        raise EngineError("the engine could not make a plan", finished.words)
+
+
+def _locked(holders: list[lock.Holder]) -> LockedError:
+    return LockedError(
+        "the stack is locked",
+        f"Held by {holders[0]}." if holders else "Held by an apply that has ended since.",
+        hint="wait until that apply has ended, then try again",
+    )
 
 
 def _check_started(finished: Finished, workspace: Workspace) -> None:
@@ -141,9 +152,5 @@ def _check_started(finished: Finished, workspace: Workspace) -> None:
     ):
         return
     if "is currently locked by" in finished.output:
-        raise LockedError("the stack is locked", f"Held by {', '.join(map(str, lock.holders(workspace)))}.")
-    raise EngineError("the engine could not begin", _words(finished))
-
-
-def _words(finished: Finished) -> str:
-    return "\n".join(finished.errors) or finished.output.strip()[-2000:]
+        raise _locked(lock.holders(workspace))
+    raise EngineError("the engine could not begin", finished.words)

@@ -6,13 +6,15 @@ It makes files only when the engine is about to need them; reading a workspace n
 import json
 import os
 import secrets
+import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from monarch_infra.problem import EngineError
+from monarch_infra.problem import EngineError, InfraError
 
 PROJECT = "monarch-infra"
 DIRECTORY = ".monarch-infra"
@@ -22,6 +24,8 @@ ORGANIZATION = "organization"
 
 LOGS_KEPT = 10
 """The engine writes a sealed log of 30 kB per operation and never removes one."""
+HISTORY_KEPT = 20
+"""Past updates that stay on the engine's record, each with the whole state of then."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,26 @@ class Workspace:
                 "key would lock you out of them for good.",
                 hint=f"restore {self.key_file.name} from where you keep it, into {self.root}",
             )
-        self.books.mkdir(parents=True, exist_ok=True)
-        for log in sorted((self.root / "engine" / "logs").glob("*.log"), key=_age)[LOGS_KEPT:]:
-            log.unlink(missing_ok=True)
-        _write(self.root / ".gitignore", "*\n")
-        _write(self.root / "Pulumi.yaml", f"name: {PROJECT}\nruntime: python\n")
-        if made_key:
-            _write_once(self.key_file, secrets.token_urlsafe(32))
+        try:
+            self.books.mkdir(parents=True, exist_ok=True)
+            _write(self.root / ".gitignore", "*\n")
+            _write(self.root / "Pulumi.yaml", f"name: {PROJECT}\nruntime: python\n")
+            if made_key:
+                _write_once(self.key_file, secrets.token_urlsafe(32))
+        except OSError as error:
+            raise InfraError(
+                "the job's directory cannot be written",
+                f"{error.filename}: {error.strerror}.",
+                hint=f"what was made is recorded in {self.root}: make room and let it be written, then try again",
+            ) from error
+
+    def trim(self) -> None:
+        """Remove old logs and the oldest past updates, which the engine gathers for ever."""
+        history = self.books / ".pulumi" / "history" / PROJECT / self.stack
+        for folder, kept in ((self.root / "engine" / "logs", LOGS_KEPT), (history, 2 * HISTORY_KEPT)):
+            for file in sorted(folder.glob("*"), key=_age)[kept:]:
+                with suppress(OSError):
+                    file.unlink()
 
     def environment(self) -> dict[str, str]:
         """What the engine's command reads from its environment: ours, never the user's own Pulumi settings."""
@@ -123,7 +140,7 @@ class Workspace:
             raise EngineError(
                 "the state cannot be read",
                 f"{self.state_file} is not a whole state ({error}).",
-                hint=f"cp {backup} {self.state_file}" if backup.exists() else "",
+                hint=shlex.join(["cp", str(backup), str(self.state_file)]) if backup.exists() else "",
             ) from error
         return latest
 

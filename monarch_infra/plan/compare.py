@@ -3,6 +3,7 @@
 Only the work counts.  Verdicts, prices and digests inform a reader and may differ.
 """
 
+import json
 from collections.abc import Callable, Iterable
 
 from monarch_infra.model import Change, Plan
@@ -16,6 +17,8 @@ def moved(approved: Plan, now: Plan, line: Callable[[Change], str]) -> list[str]
     differences = []
     if approved.deployment != now.deployment:
         differences.append(f"the deployment was {approved.deployment or 'none'} and is {now.deployment or 'none'}")
+    if approved.ends_deployment != now.ends_deployment:
+        differences.append("the deployment ends" if now.ends_deployment else "the deployment does not end")
     differences += [f"approved, not needed now: {line(change)}" for change in _without(approved, now)]
     differences += [f"needed now, not approved: {line(change)}" for change in _without(now, approved)]
     return _bounded(differences)
@@ -31,7 +34,13 @@ def uncovered(approved: Plan, now: Plan, line: Callable[[Change], str]) -> list[
 
 
 def _without(plan: Plan, other: Plan) -> Iterable[Change]:
-    return [change for change in plan.changes if change not in other.changes]
+    known = {_key(change) for change in other.changes}
+    return [change for change in plan.changes if _key(change) not in known]
+
+
+def _key(change: Change) -> str:
+    """Return a text that equal changes share; values of settings cannot be hashed, and meshes may be a thousand."""
+    return json.dumps(change.plain(), sort_keys=True)
 
 
 def _bounded(lines: list[str]) -> list[str]:

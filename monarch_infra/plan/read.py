@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from monarch_infra.model import Action, Change, JobSpec, Json, Plan, Reason, Step, Verdict, unranges
+from monarch_infra.model import Action, Change, JobSpec, Json, MeshSpec, Plan, Reason, Step, Verdict, unranges
 
 WORK = re.compile(r'^(\w+)\["(.+)"\]$')
 
@@ -25,8 +25,10 @@ ACTIONS: Mapping[str, Action] = {
 SEVERITY = (Action.DELETE, Action.REPLACE, Action.UPDATE, Action.CREATE)
 """The order of a plan's lines: what takes something away is read first."""
 
-LOST_REASONS_MAX = 3
-"""A plan names so many different ends of hosts; a thousand hosts rarely die of more."""
+ENDS_MAX = 2
+"""A plan names so many different ends of hosts and counts the rest; a thousand hosts rarely die of more."""
+
+CUT_OFF = "left by an apply that was cut off"
 
 
 def read(
@@ -80,21 +82,21 @@ def _changes(step: Step, destroys: bool) -> Iterator[Change]:
 
 def _updates(step: Step) -> Iterator[Change]:
     settings = tuple(_setting(path, step) for path in sorted(step.paths) if not WORK.match(path))
-    count = tuple(reason for reason in settings if reason.path == "hosts")
     others = tuple(reason for reason in settings if reason.path != "hosts")
-    for path in step.paths:
-        match = WORK.match(path)
-        if match is None:
-            continue
-        kind, ranks = match[1], unranges(match[2])
+    work = {match[1]: unranges(match[2]) for path in step.paths if (match := WORK.match(path))}
+    # Where no host that serves is touched by a setting, it is told with the hosts that are made by it.
+    untold = () if work.keys() & {"changed", "restarted", "replaced"} else others
+    for kind, ranks in work.items():
         reasons: tuple[Reason, ...] = others
         effect = ""
-        if kind in ("made", "removed"):
-            reasons = count or (Reason(text="not made yet" if kind == "made" else "left by an apply that was cut off"),)
+        if kind == "made":
+            reasons = (*_count(step, ranks, "not made yet"), *untold)
+        elif kind == "removed":
+            reasons = _count(step, ranks, CUT_OFF)
         elif kind == "lost":
-            reasons = tuple(Reason(text=text) for text in _ends(step, ranks))
+            reasons = (*_ends(step, ranks), *untold)
         elif kind == "finished":
-            reasons = (Reason(text="made already, not serving yet"),)
+            reasons = (Reason(text="made already, not serving yet"), *untold)
         elif kind == "restarted":
             effect = f"{len(ranks)} worker{'s' * (len(ranks) != 1)} restart{'s' * (len(ranks) == 1)}"
         elif kind == "replaced":
@@ -102,12 +104,20 @@ def _updates(step: Step) -> Iterator[Change]:
         yield Change(mesh=step.name, action=ACTIONS[kind], ranks=ranks, reasons=reasons, effect=effect)
 
 
+def _count(step: Step, ranks: Iterable[int], otherwise: str) -> tuple[Reason, ...]:
+    """Return why *ranks* are made or removed: the mesh grows or shrinks by them, or *otherwise*."""
+    old, new = step.old["hosts"], step.new["hosts"]
+    by_count = {rank for rank in ranks if min(old, new) <= rank < max(old, new)}
+    reasons = [Reason(path="hosts", old=old, new=new)] if by_count else []
+    return (*reasons, Reason(text=otherwise)) if set(ranks) - by_count else tuple(reasons)
+
+
 def _strays(step: Step) -> Iterator[Change]:
     strays: Json = step.made.get("strays") or {}
     wanted = set(step.new.get("meshes") or ())
     for mesh, ranks in sorted(strays.items()):
         if step.op == "delete" or mesh not in wanted:
-            why = Reason(text="left by an apply that was cut off")
+            why = Reason(text=CUT_OFF)
             yield Change(mesh=mesh, action=Action.DELETE, ranks=tuple(ranks), reasons=(why,))
 
 
@@ -115,22 +125,25 @@ def _standing(step: Step) -> tuple[int, ...]:
     """Return the ranks of a group that have a host."""
     listed = [host["rank"] for host in json.loads(step.made.get("members") or "[]")]
     coming = [host["rank"] for host in step.made.get("unfinished") or () if host.get("phase") not in (None, "ended")]
-    return tuple(sorted({*listed, *coming}))
+    surplus = [int(host.partition(".")[0]) for host in step.made.get("surplus") or ()]
+    return tuple(sorted({*listed, *coming, *surplus}))
 
 
-def _ends(step: Step, ranks: Iterable[int]) -> list[str]:
+def _ends(step: Step, ranks: Iterable[int]) -> tuple[Reason, ...]:
     """Return how the hosts of *ranks* ended, each way once."""
-    gone = set(ranks)
-    reasons = sorted(
-        {host.get("reason") or "gone" for host in step.made.get("unfinished") or () if host["rank"] in gone}
-    )
-    if len(reasons) > LOST_REASONS_MAX:
-        reasons = [*reasons[:LOST_REASONS_MAX], f"and {len(reasons) - LOST_REASONS_MAX} other reasons"]
-    return [f"lost: {reason}" if not reason.startswith("and ") else reason for reason in reasons or ["gone"]]
+    lost = set(ranks)
+    ways = sorted({host.get("reason") or "gone" for host in step.made.get("unfinished") or () if host["rank"] in lost})
+    told = [Reason(text=f"lost: {way}") for way in ways[:ENDS_MAX]]
+    if hidden := len(ways) - len(told):
+        told.append(Reason(text=f"and {hidden} other reason{'s' * (hidden > 1)}"))
+    return tuple(told)
 
 
 def _setting(path: str, step: Step) -> Reason:
-    return Reason(path=path, old=_at(step.old, path), new=_at(step.new, path))
+    # What holds its default stands in no inputs.
+    default = MeshSpec.model_fields[path].get_default() if path in MeshSpec.model_fields else None
+    old, new = (default if (value := _at(inputs, path)) is None else value for inputs in (step.old, step.new))
+    return Reason(path=path, old=old, new=new)
 
 
 def _at(values: Json, path: str) -> Any:

@@ -253,9 +253,8 @@ def _paths(decision: Decision) -> _Paths:
 @contextmanager
 def serving(reconciler: Reconciler, interceptors: Sequence[Any] = ()) -> Iterator[int]:
     """Serve the plug-in on a port of the loopback; the engine attaches to it."""
-    server = grpc.server(
-        ThreadPoolExecutor(max_workers=THREADS), options=_GRPC_CHANNEL_OPTIONS, interceptors=tuple(interceptors)
-    )
+    threads = ThreadPoolExecutor(max_workers=THREADS)
+    server = grpc.server(threads, options=_GRPC_CHANNEL_OPTIONS, interceptors=tuple(interceptors))
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Plugin(reconciler), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -264,3 +263,6 @@ def serving(reconciler: Reconciler, interceptors: Sequence[Any] = ()) -> Iterato
     finally:
         done: threading.Event = server.stop(grace=0)
         done.wait()
+        # An engine that was killed left its calls to us under way; none may act once the stack is given back.
+        reconciler.cancel()
+        threads.shutdown(wait=True, cancel_futures=True)

@@ -65,7 +65,7 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
     is_remade = bool(change.restart or change.replace)
 
     settings = [*change.update, *change.restart, *change.replace]
-    judged = {reason.path for reason in settings}
+    judged = {reason.path.partition(".")[0] for reason in settings}
     settings.extend(reason for reason in _policies(old, new) if reason.path not in judged)
     count = [Reason(path="hosts", old=old.hosts, new=new.hosts)] if old.hosts != new.hosts else []
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -107,8 +108,9 @@ class Reconciler:
 
     def __post_init__(self) -> None:
         self._cancelled = threading.Event()
+        self._is_stopped = False
         self._lock = threading.Lock()
-        self._seen: tuple[float, list[Host]] | None = None
+        self._seen: dict[tuple[str, str], tuple[float, list[Host]]] = {}
         self._asked: set[tuple[str, int, int]] = set()
         self._known: frozenset[str] | None = None
 
@@ -116,13 +118,19 @@ class Reconciler:
 
     def begin(self) -> None:
         """Forget what was seen: a preview or an update begins."""
-        self._cancelled.clear()
+        if not self._is_stopped:  # the engine cancels at the end of each of its runs
+            self._cancelled.clear()
         self._known = self.read_known()
         with self._lock:
-            self._seen = None
+            self._seen.clear()
 
     def cancel(self) -> None:
-        """Stop waiting.  Nothing is undone, and what exists is recorded."""
+        """Stop waiting until the next preview or update begins.  Nothing is undone, and what exists is recorded."""
+        self._cancelled.set()
+
+    def stop(self) -> None:
+        """Stop waiting for good: whoever wished it will begin nothing more."""
+        self._is_stopped = True
         self._cancelled.set()
 
     def look(self, site: Site, *, not_before: float = 0.0) -> list[Host]:
@@ -131,10 +139,12 @@ class Reconciler:
         *not_before* is a `time.monotonic()`: an older look is not good enough.
         """
         with self._lock:
-            if self._seen is None or self._seen[0] < not_before:
+            # A target's provider may have been changed: then two sites of one deployment are looked at in one turn.
+            key = site.provider, site.deployment
+            if key not in self._seen or self._seen[key][0] < not_before:
                 began = time.monotonic()
-                self._seen = began, self.find_provider(site.provider).find(site)
-            return self._seen[1]
+                self._seen[key] = began, self.find_provider(site.provider).find(site)
+            return self._seen[key][1]
 
     # --- deployment ---------------------------------------------------------------------------------
 
@@ -236,9 +246,7 @@ class Reconciler:
 
         refused: tuple[Refusal, ...] = ()
         if new.name in self.giving_up:
-            late = tuple(rank for rank, host in goal.items() if rank not in stays and host.phase is not Phase.READY)
-            if late or missing:
-                refused = (Refusal(ranks=(*late, *missing), cause=Cause.TIMEOUT, reason="not ready in time"),)
+            refused = _late([host for rank, host in goal.items() if rank not in stays], missing)
         elif missing:
             again = {rank: made[rank] for rank in missing if self._was_asked(new.name, rank)}
             if again:
@@ -318,7 +326,8 @@ class Reconciler:
             found = self._of(mesh.name, self.look(site, not_before=since))
             mine = [host for host in found if made.get(host.rank) == host.generation]
             if made:
-                self.on_progress(Progress.of(mesh.name, len(made), mine))
+                with suppress(OSError, ValueError):  # who listens may have gone away; hosts are not his business
+                    self.on_progress(Progress.of(mesh.name, len(made), mine))
             ended = {host.rank: host.generation for host in mine if not host.phase.is_alive}
             if ended:
                 return found, (self._ended(mesh.name, ended, found),)
@@ -369,6 +378,17 @@ def _goal(
             living[host.rank] = host
     missing = {rank: highest.get(rank, 0) + 1 for rank in range(mesh.hosts) if rank not in living}
     return living, missing
+
+
+def _late(hosts: Iterable[Host], missing: Iterable[int]) -> tuple[Refusal, ...]:
+    """Return the refusal of ranks whose time is over; while one still waits in a queue, capacity is what failed."""
+    late = [host for host in hosts if host.phase is not Phase.READY]
+    ranks = tuple(sorted({*(host.rank for host in late), *missing}))
+    if not ranks:
+        return ()
+    queued = dict.fromkeys(host.reason for host in late if host.phase is Phase.QUEUED)
+    reasons = ["not ready in time", *filter(None, queued)]
+    return (Refusal(ranks=ranks, cause=Cause.CAPACITY if queued else Cause.TIMEOUT, reason=": ".join(reasons)),)
 
 
 def _made(

@@ -2,15 +2,23 @@
 
 import json
 from collections import Counter
+from os.path import commonprefix
 from typing import Any
 
 from monarch_infra.model import Action, Change, Plan, Reason, ranges
 from monarch_infra.render.problem import FORMAT_VERSION
-from monarch_infra.render.style import PLAIN, Style
+from monarch_infra.render.style import PLAIN, Style, visible
 
-ROWS_MAX = 30
-"""With its frame a plan stays within 40 lines, however many meshes change."""
+ROWS_MAX = 28
+"""With its frame a plan stays within 40 lines, however many meshes change ..."""
+ROWS_BYTES_MAX = 3000
+"""... and with it within 4 kB, however long their names and values are."""
+NOTES_MAX = 4
+NOTE_MAX = 160
+"""A provider's verdicts, and the settings that it ignores, stand below the lines and may not push them away."""
 REASONS_MAX = 3
+PATH_MAX = 60
+WORDS_MAX = 80
 VALUE_MAX = 40
 RANGES_MAX = 48
 """Ranks that died here and there make a long list of ranges; a plan shows its beginning."""
@@ -26,8 +34,8 @@ def plan_text(plan: Plan, style: Style = PLAIN) -> str:
     else:
         lines += [f"  {totals(plan)}", *rows(plan, style)]
     if plan.ignored:
-        lines.append(f"  {plan.provider} ignores: {', '.join(plan.ignored)}")
-    lines += [f"  {'refused: ' if verdict.is_refusal else ''}{verdict.text}" for verdict in plan.verdicts]
+        lines.append(f"  {_short(plan.provider + ' ignores: ' + ', '.join(plan.ignored), NOTE_MAX)}")
+    lines += notes(plan)
     return "\n".join(lines) + "\n"
 
 
@@ -49,15 +57,23 @@ def totals(plan: Plan) -> str:
 
 
 def rows(plan: Plan, style: Style = PLAIN) -> list[str]:
-    """Return a row per mesh and kind of change, the ranks as ranges."""
-    shown = plan.changes[:ROWS_MAX]
-    width = max((len(_ranks(change)) for change in shown), default=0)
-    lines = [
-        f"  {style.paint(change.action.value, change.action.value)}  {_ranks(change):{width}}  {_why(change)}".rstrip()
-        for change in shown
-    ]
-    if hidden := len(plan.changes) - len(shown):
+    """Return a row per mesh and kind of change, the ranks as ranges; as many as fit, in the plan's own order."""
+    cells = [(change.action.value, _ranks(change), _why(change)) for change in plan.changes[:ROWS_MAX]]
+    fitting = len(cells)
+    while fitting > 1 and _bytes(_aligned(cells[:fitting], PLAIN)) > ROWS_BYTES_MAX:
+        fitting -= 1
+    lines = _aligned(cells[:fitting], style)
+    if hidden := len(plan.changes) - len(lines):
         lines.append(f"     and {count_of(hidden, 'more line')}: --json has all")
+    return lines
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what the provider says of the plan, its refusals first."""
+    verdicts = sorted(plan.verdicts, key=lambda verdict: not verdict.is_refusal)
+    lines = [f"  {'refused: ' if v.is_refusal else ''}{_short(v.text, NOTE_MAX)}" for v in verdicts[:NOTES_MAX]]
+    if hidden := len(verdicts) - len(lines):
+        lines.append(f"  and {count_of(hidden, 'more note')}: --json has all")
     return lines
 
 
@@ -75,17 +91,29 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, "digest": plan.digest, "is_empty": plan.is_empty, **document}
 
 
+def _aligned(cells: list[tuple[str, str, str]], style: Style) -> list[str]:
+    width = max((len(ranks) for _, ranks, _ in cells), default=0)
+    return [f"  {style.paint(mark, mark)}  {ranks:{width}}  {why}".rstrip() for mark, ranks, why in cells]
+
+
+def _bytes(lines: list[str]) -> int:
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
 def _ranks(change: Change) -> str:
     text = ranges(change.ranks)
+    if not text:
+        return change.mesh  # it stands in the state without a host
     if len(text) > RANGES_MAX:
         text = text[:RANGES_MAX].rsplit(",", 1)[0] + ",…"
     return f"{change.mesh}[{text}]"
 
 
 def _why(change: Change) -> str:
-    reasons = [_reason(reason) for reason in change.reasons[:REASONS_MAX]]
-    if hidden := len(change.reasons) - REASONS_MAX:
-        reasons += [f"and {hidden} more"] if hidden > 0 else []
+    told = change.reasons if len(change.reasons) <= REASONS_MAX else change.reasons[: REASONS_MAX - 1]
+    reasons = [_reason(reason) for reason in told]
+    if hidden := len(change.reasons) - len(told):
+        reasons.append(f"and {hidden} more")
     if not reasons and change.action is Action.CREATE:
         reasons = [count_of(len(change.ranks), "host")]
     text = ", ".join(reasons)
@@ -94,15 +122,27 @@ def _why(change: Change) -> str:
 
 def _reason(reason: Reason) -> str:
     if not reason.path:
-        return reason.text
-    return f"{reason.path} {_value(reason.old)} -> {_value(reason.new)}"
+        return _short(reason.text, WORDS_MAX)
+    old, new = _value(reason.old), _value(reason.new)
+    same = len(commonprefix([old, new]))
+    # Two long values that begin alike are shown from where they part, or the line would name no difference.
+    start = same - VALUE_MAX // 4 if same >= VALUE_MAX - 1 else 0
+    return f"{_short(reason.path, PATH_MAX)} {_cut(old, start)} -> {_cut(new, start)}"
 
 
 def _value(value: Any) -> str:
-    if value is None:
-        return "(none)"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= VALUE_MAX else text[: VALUE_MAX - 1] + "…"
+    return "(none)" if value is None else visible(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _cut(value: str, start: int) -> str:
+    shown = f"…{value[start + 1 :]}" if start else value
+    return shown if len(shown) <= VALUE_MAX else shown[: VALUE_MAX - 1] + "…"
+
+
+def _short(text: str, most: int) -> str:
+    """Return *text* in one line of bounded length, with nothing in it that a terminal would obey."""
+    shown = visible(" ".join(text.split()))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def count_of(number: int, one: str, many: str = "") -> str:

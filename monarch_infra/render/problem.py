@@ -1,9 +1,10 @@
 """Problems and errors, as a person and as a program reads them."""
 
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 from monarch_infra.problem import InfraError, Problem, Where
-from monarch_infra.render.style import PLAIN, Style
+from monarch_infra.render.style import PLAIN, Style, visible
 
 FORMAT_VERSION = "1.0"
 LINE_MAX = 160
@@ -28,9 +29,15 @@ def _place(where: Where) -> list[str]:
     if not where.text.strip():
         return lines
     start = max(0, where.column - 1 - LINE_MAX // 2) if len(where.text) > LINE_MAX else 0
-    shown = where.text[start : start + LINE_MAX].replace("\t", " ")
+    shown = visible(where.text[start : start + LINE_MAX].replace("\t", " "))
     gutter = f"  {where.line} | "
-    return [*lines, gutter + shown, " " * (len(gutter) - 2) + "| " + " " * (where.column - 1 - start) + "^"]
+    indent = _cells(shown[: where.column - 1 - start])
+    return [*lines, gutter + shown, " " * (len(gutter) - 2) + "| " + " " * indent + "^"]
+
+
+def _cells(text: str) -> int:
+    """Return how many cells of a terminal *text* fills: none for an accent of its own, two for a wide character."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def error_text(error: InfraError, style: Style = PLAIN) -> str:

@@ -19,3 +19,12 @@ class Style:
 
 
 PLAIN = Style()
+
+
+def visible(text: str) -> str:
+    """Return *text* with a mark in place of each character that does not show.
+
+    Such a character can move the cursor or turn the direction of reading, so that a line says something else than
+    it does.
+    """
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -4,6 +4,7 @@ It lists the points of a command, does the command in a process that dies at one
 apply made of it.  Nothing of it is in the product: it stands between the line and the world as `line.Hooks`.
 """
 
+import json
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,13 @@ def plan(job: "Place") -> Plan:
     return line.plan(job.load())
 
 
+def record(what: str, **figures: int) -> None:
+    """Append the figures of a soak to bench/soak.jsonl."""
+    line_ = {"what": what, **figures, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d")}
+    with (Path(__file__).parents[2] / "bench" / "soak.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line_) + "\n")
+
+
 @dataclass(frozen=True)
 class World:
     """What a provider finds of every deployment that a job ever had, by (mesh, rank)."""
@@ -197,9 +206,7 @@ def world(place: "Place", deployments: Iterable[str] = ()) -> World:
     provider = catalogue.find(job.spec.provider)
     site = job.site(job.state)
     ids = sorted({site.deployment, *deployments} - {""})
-    return World(
-        tuple(host for each in ids for host in provider.find(site.model_copy(update={"deployment": each})))
-    )
+    return World(tuple(host for each in ids for host in provider.find(site.model_copy(update={"deployment": each}))))
 
 
 def _workdir(pid: int) -> Path | None:

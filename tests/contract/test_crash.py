@@ -13,7 +13,7 @@ from contract.crashing import Place, World
 from monarch_infra.model import ranges
 
 IS_SOAK = bool(os.environ.get("MONARCH_INFRA_SOAK"))
-"""`make soak` kills everybody at every point; each run of the tests kills us at all that matter and samples the rest."""
+"""`make soak` kills everybody at every point; the tests kill us at all that matter and sample the rest."""
 
 FIRST = "{a: 3, b: 2}"
 NEXT = "{a: {hosts: 4, env: {X: '1'}}, b: 1, c: 1}"
@@ -62,7 +62,8 @@ def survive(place: Place, command: str, before: str | None, meshes: str, check: 
     points = crashing.points_of(command, place)
     assert len(points) > 20
     failed = []
-    for point, who in deaths(points):
+    chosen = deaths(points)
+    for point, who in chosen:
         anew(place, before)
         place.write(meshes)
         crashing.die(command, place, point, who)
@@ -72,6 +73,8 @@ def survive(place: Place, command: str, before: str | None, meshes: str, check: 
             assert crashing.plan(place).is_empty is (command == "apply")
         except Exception as error:  # all points are tried; one that fails must not hide another
             failed.append(f"{who} at {point}: {type(error).__name__}: {error}")
+    if IS_SOAK:
+        crashing.record(f"{command} from {before} to {meshes}", deaths=len(chosen), failed=len(failed))
     assert not failed, "\n".join(failed)
 
 

@@ -19,16 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent / "labs" / "files"))  # under pytest its own setting does this
-
 from monarch_infra import line, spec
 from monarch_infra import plan as planning
 from monarch_infra.engine import Workspace
 from monarch_infra.model import Boot, Ground, JobSpec, Plan, Step, Verdict
 from monarch_infra.problem import InfraError
 
+HERE = Path(__file__).parent
+LAB = HERE.parent / "labs" / "files"
 TARGET = "files"
 VERSIONS = {"python": "3.11", "monarch": "0.7.0"}
 """Fixed, so that a case reads the same on every machine; no Monarch runs on a file."""
@@ -93,12 +91,11 @@ class Scene:
             (found,) = (self.folder / "world").glob(f"*/{mesh}/{rank}.*")
             found.unlink()
 
-    def leave(self, mesh: str, hosts: int) -> None:
+    def leave(self, mesh: str, ranks: Iterable[int]) -> None:
         """Make hosts that no state names, as an apply that is killed right after `make` does."""
         job = self.job
-        site = job.site(job.state)
-        asked = job.spec.meshes[0].model_copy(update={"name": mesh, "hosts": hosts})
-        job.provider.make(asked, dict.fromkeys(range(hosts), 1), Ground(), Boot(site=site))
+        asked = job.spec.mesh(mesh) or job.spec.meshes[0].model_copy(update={"name": mesh})
+        job.provider.make(asked, dict.fromkeys(ranks, 1), Ground(), Boot(site=job.site(job.state)))
 
 
 CASES: dict[str, Callable[[Scene], None]] = {}
@@ -158,7 +155,7 @@ def all_lost_and_env_changed(scene: Scene) -> None:
 @case
 def env_changed(scene: Scene) -> None:
     scene.apply("{trainers: {hosts: 4, env: {LEVEL: info, OLD: '1'}}, loaders: 1}")
-    scene.write("{trainers: {hosts: 4, env: {LEVEL: debug, NEW.WITH.DOTS: '1'}}, loaders: 1}")
+    scene.write("{trainers: {hosts: 4, env: {LEVEL: debug, NEW: '1'}}, loaders: 1}")
 
 
 @case
@@ -203,7 +200,7 @@ def several_at_once(scene: Scene) -> None:
 
 @case
 def on_their_way(scene: Scene) -> None:
-    """Asked for without waiting: two boot, one waits in a queue, one serves."""
+    """One serves, three were asked for without waiting for them, by two applies, and stand in a queue."""
     scene.apply("{trainers: 1}")
     scene.rule(stays_queued=["trainers[1]"])
     scene.apply("{trainers: 2}", "timeouts: {ready: 1s}", waits=False)
@@ -251,7 +248,21 @@ def a_mesh_without_hosts_removed(scene: Scene) -> None:
 def stray(scene: Scene) -> None:
     """An apply died right after it had made a mesh that has left the file since."""
     scene.apply("{loaders: 1}")
-    scene.leave("trainers", 2)
+    scene.leave("trainers", [0, 1])
+
+
+@case
+def a_growth_cut_off_and_taken_back(scene: Scene) -> None:
+    scene.apply("{trainers: 2}")
+    scene.leave("trainers", [2, 3])
+
+
+@case
+def a_growth_cut_off_and_continued(scene: Scene) -> None:
+    """Of four new hosts two had been made when the apply died."""
+    scene.apply("{trainers: 2}")
+    scene.write("{trainers: 6}")
+    scene.leave("trainers", [2, 3])
 
 
 @case
@@ -263,7 +274,7 @@ def destroy(scene: Scene) -> None:
 @case
 def destroy_with_strays(scene: Scene) -> None:
     scene.apply("{loaders: 1}")
-    scene.leave("trainers", 2)
+    scene.leave("trainers", [0, 1])
     scene.destroys = True
 
 
@@ -370,4 +381,5 @@ def main(names: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(LAB))  # under pytest its own setting does this
     main(sys.argv[1:] or CASES)

@@ -78,9 +78,10 @@ class LocalHosts:
 
 
 def versions() -> tuple[str, str]:
-    from monarch_infra.connect import client_versions
+    from monarch_infra import versions
 
-    return client_versions()
+    here = versions.client()
+    return here["monarch"], here["python"]
 
 
 def pid(host: Host) -> int:

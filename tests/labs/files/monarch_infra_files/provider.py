@@ -28,7 +28,14 @@ from monarch_infra.model import (
     Verdict,
     Worker,
 )
-from monarch_infra.problem import Problem
+from monarch_infra.problem import CredentialsError, PartError, Problem
+
+
+ERRORS: Mapping[str, type[Exception]] = {
+    "bug": RuntimeError,
+    "credentials": CredentialsError,
+    "part": PartError,
+}
 
 
 class Options(Record):
@@ -64,10 +71,12 @@ class Files:
     def find(self, site: Site) -> list[Host]:
         _note(site, "find")
         rules = _rules(site)
+        _raise(rules, "find")
         return [_host(file, rules) for file in sorted(_world(site).glob(f"{site.deployment}/*/[0-9]*"))]
 
     def prepare(self, site: Site, boot: Boot) -> Ground:
         _note(site, "prepare")
+        _raise(_rules(site), "prepare")
         (_world(site) / site.deployment).mkdir(parents=True, exist_ok=True)
         return Ground(values={"prepared": True})
 
@@ -80,7 +89,10 @@ class Files:
         made, refused = [], []
         for rank, generation in sorted(ranks.items()):
             file = folder / f"{rank}.{generation}"
-            if not file.exists() and _count(site) >= rules.get("capacity", 1 << 30):
+            is_full = _count(site) >= rules.get("capacity", 1 << 30) or f"{mesh.name}[{rank}]" in rules.get(
+                "refuses", ()
+            )
+            if not file.exists() and is_full:
                 refused.append(rank)
                 continue
             if not file.exists():
@@ -89,14 +101,15 @@ class Files:
                 os.link(draft, file)
                 draft.unlink()
             made.append(_host(file, rules))
+        _raise(rules, "make")
         refusal = Refusal(ranks=tuple(refused), cause=Cause.CAPACITY, reason="no capacity for another file")
         return Made(hosts=tuple(made), refused=(refusal,) if refused else ())
 
     def remove(self, mesh: str, hosts: Iterable[Host]) -> None:
         for host in hosts:
             file = Path(host.provider_id)
-            with (file.parents[2] / "calls.log").open("a") as log:
-                log.write(f"remove {mesh} {file.name}\n")
+            _log(file.parents[2], f"remove {mesh} {file.name}")
+            _raise(_read(file.parents[2]), f"remove {mesh}")
             file.unlink(missing_ok=True)
 
     def clear(self, site: Site) -> list[str]:
@@ -114,16 +127,31 @@ def _world(site: Site) -> Path:
 
 
 def _rules(site: Site) -> dict[str, Any]:
+    return _read(_world(site))
+
+
+def _read(world: Path) -> dict[str, Any]:
     try:
-        rules: dict[str, Any] = json.loads((_world(site) / "rules.json").read_text())
+        rules: dict[str, Any] = json.loads((world / "rules.json").read_text())
     except FileNotFoundError:
         return {}
     return rules
 
 
+def _raise(rules: Mapping[str, Any], verb: str) -> None:
+    """Fail as the rules say: at the end of the verb, when what it does is done."""
+    kind, text = rules.get("raises", {}).get(verb, (None, ""))
+    if kind is not None:
+        raise ERRORS[kind](text) if kind == "bug" else ERRORS[kind]("the provider failed", text)
+
+
 def _note(site: Site, call: str) -> None:
     _world(site).mkdir(parents=True, exist_ok=True)
-    with (_world(site) / "calls.log").open("a") as log:
+    _log(_world(site), call)
+
+
+def _log(world: Path, call: str) -> None:
+    with (world / "calls.log").open("a") as log:
         log.write(call + "\n")
 
 
