@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from monarch_infra import connect
 from monarch_infra.connect.adapter import DEFAULT_PATH, JobState, JobTrait, is_current, stop_job_sidecar
-from monarch_infra.model import Action, Outputs, Plan
+from monarch_infra.model import Action, Outputs, Plan, ranges
 from monarch_infra.problem import InfraError, NotFoundError, NotReadyError, PlanStaleError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -222,6 +222,7 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
         has_hosts = outputs is not None and _has_hosts(outputs)
         moved = self._moved_on() if has_hosts else []
         if outputs is not None and has_hosts and not moved:
+            self._must_be_whole()
             return outputs
         if self._outputs_file is not None:
             raise NotReadyError("no hosts", f"{self._outputs_file} names no host.")
@@ -238,6 +239,25 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
         if (outputs := self._outputs()) is None:
             raise self._nothing_applied()
         return outputs
+
+    def _must_be_whole(self) -> None:
+        """Raise if a rank does not serve: a HostMesh of fewer hosts than asked for would pass for the whole.
+
+        A mesh that keeps a part (`on_partial: keep`) is taken as it is.
+        """
+        if self._file is None:
+            return
+        from monarch_infra import line
+
+        job = self._line("apply")
+        gangs = {mesh.name for mesh in job.spec.meshes if mesh.on_partial == "remove"}
+        missing = {mesh: ranks for mesh, ranks in line.unfinished(job.state).items() if mesh in gangs}
+        if missing:
+            raise NotReadyError(
+                "a mesh is not whole",
+                f"Not serving: {', '.join(f'{mesh}[{ranges(ranks)}]' for mesh, ranks in missing.items())}.",
+                next_command=self._command("apply"),
+            )
 
     def _moved_on(self) -> list[str]:
         if self._file is None:

@@ -39,6 +39,8 @@ from monarch_infra.problem import (
     BugError,
     CancelledError,
     CapacityError,
+    CredentialsError,
+    EngineError,
     EngineError,
     InfraError,
     NotFoundError,
@@ -131,6 +133,15 @@ def load(file: Path, target: str = spec.DEFAULT_TARGET) -> Job:
 def outputs(file: Path, target: str = spec.DEFAULT_TARGET) -> Outputs | None:
     """Return the hosts that serve, from the state; None where nothing was applied."""
     return load(file, target).state.outputs
+
+
+def unfinished(state: State) -> dict[str, tuple[int, ...]]:
+    """Return mesh -> ranks that should serve and do not, as far as the state knows."""
+    found = {}
+    for name, group in state.groups.items():
+        if ranks := tuple(entry["rank"] for entry in group.outputs.get("unfinished") or ()):
+            found[name] = ranks
+    return found
 
 
 def changed(file: Path, target: str = spec.DEFAULT_TARGET) -> list[str]:
@@ -463,14 +474,7 @@ class Session:
 
     def _unfinished(self, state: State, meshes: set[str]) -> dict[str, tuple[int, ...]]:
         """Return mesh -> ranks that do not serve yet, of the meshes that this apply asked for."""
-        found = {}
-        for name, group in state.groups.items():
-            if name not in meshes:
-                continue
-            ranks = tuple(entry["rank"] for entry in group.outputs.get("unfinished") or ())
-            if ranks:
-                found[name] = ranks
-        return found
+        return {name: ranks for name, ranks in unfinished(state).items() if name in meshes}
 
     def _watch(self, state: State, unfinished: dict[str, tuple[int, ...]], deadline: float, stop: "Stop") -> bool:
         """Look, without the lock, until another turn has something to do.  False when the time is over."""
@@ -492,7 +496,6 @@ class Session:
                     return True
                 if all(host.phase is Phase.READY for host in own):
                     return True
-            pause = min(pause * 1.5, WATCH_MAX_S)
         return False
 
     # --- words for what stands ----------------------------------------------------------------------

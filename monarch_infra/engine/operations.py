@@ -53,10 +53,10 @@ class Engine:
             raise _locked(left)
         self.workspace.trim()
         command = self._made(self.workspace)
-        if not self.workspace.exists:
-            made = command.init()
-            if made.code != 0 and not self.workspace.exists:  # somebody else may have made it meanwhile
-                raise EngineError("the engine could not begin", made.words)
+        with self.workspace.alone():  # two first applies at once would seal one state with two keys
+            made = None if self.workspace.exists else command.init()
+        if made is not None and made.code != 0:
+            raise EngineError("the engine could not begin", made.words)
         self._command = command
         try:
             finished = command.run_program(

@@ -3,11 +3,14 @@
 It makes files only when the engine is about to need them; reading a workspace never creates it.
 """
 
+import fcntl
 import json
 import os
 import secrets
 import shlex
 from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,6 +109,13 @@ class Workspace:
             for file in sorted(folder.glob("*"), key=_age)[kept:]:
                 with suppress(OSError):
                     file.unlink()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other commands of this machine out for a moment."""
+        with (self.root / "making").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def environment(self) -> dict[str, str]:
         """What the engine's command reads from its environment: ours, never the user's own Pulumi settings."""

@@ -33,11 +33,11 @@ class Lab:
 
     # --- what is asked for, and how the world behaves -----------------------------------------------
 
-    def write(self, meshes: str, *, ready: str = "30s", more: str = "", files: str = "{}") -> None:
+    def write(self, meshes: str, *, ready: str = "30s") -> None:
         """Write the job file with these meshes, in YAML's flow form."""
         self.file.write_text(
-            f"version: 1\nname: lab\nmeshes: {meshes}\ntimeouts: {{ready: {ready}}}\n{more}"
-            f"targets: {{lab: {{provider: files, files: {files}}}}}\n"
+            f"version: 1\nname: lab\nmeshes: {meshes}\ntimeouts: {{ready: {ready}}}\n"
+            "targets: {lab: {provider: files}}\n"
         )
 
     def rules(self, **rules: Any) -> None:
@@ -142,7 +142,8 @@ class Lab:
         }
 
 
-EXECUTABLE = [sys.executable, "-m", "monarch_infra.cli"]
+EXECUTABLE = [str(Path(sys.executable).with_name("monarch-infra"))]
+FILES_LAB = Path(__file__).parents[1] / "labs" / "files"
 
 
 class Running:
@@ -212,7 +213,7 @@ def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MONARCH_INFRA_")}
     if cache := os.environ.get("MONARCH_INFRA_CACHE"):
         kept["MONARCH_INFRA_CACHE"] = cache
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
+    return {**kept, "PYTHONPATH": str(FILES_LAB), "NO_COLOR": "1"}
 
 
 def next_command(printed: str) -> str:

@@ -164,11 +164,11 @@ def _host(file: Path, rules: Mapping[str, Any]) -> Host:
     rank, generation = map(int, file.name.split("."))
     name = f"{file.parent.name}[{rank}]"
     phase, reason = Phase.READY, ""
-    if time.time() < written["born"] + rules.get("boot_s", 0):
+    if time.time() < written["born"] + rules.get("boot_s", 0) and name in rules.get("boots", [name]):
         phase = Phase.BOOTING
     elif name in rules.get("stays_queued", ()):
         phase, reason = Phase.QUEUED, "nothing is free"
-    elif name in rules.get("dies", ()):
+    elif name in rules.get("dies", ()) or (generation > 1 and name in rules.get("dies_young", ())):
         phase, reason = Phase.ENDED, "died at boot"
     return Host(
         mesh=file.parent.name,
