@@ -39,8 +39,6 @@ from monarch_infra.problem import (
     BugError,
     CancelledError,
     CapacityError,
-    CredentialsError,
-    EngineError,
     EngineError,
     InfraError,
     NotFoundError,

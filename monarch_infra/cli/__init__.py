@@ -12,7 +12,13 @@ import click
 from monarch_infra import __version__
 from monarch_infra.cli import engine, job, look, unbuilt
 from monarch_infra.cli.console import console
-from monarch_infra.problem import EXIT_KILLED, BugError, CancelledError, InfraError, UsageError
+from monarch_infra.problem import EXIT_OK, BugError, CancelledError, InfraError, UsageError
+
+YES = ("1", "true", "t", "yes", "y", "on")
+"""What click takes for yes in a variable; a document is owed before click has read any."""
+
+EXIT_READER_GONE = 128 + 13
+"""As the shell counts a death by SIGPIPE."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -49,25 +55,39 @@ for _command in (*job.COMMANDS, *look.COMMANDS, *engine.COMMANDS, *unbuilt.COMMA
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with the code that its cause decides."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    console.wants_json = "--json" in arguments
+    console.wants_json = "--json" in arguments or os.environ.get("MONARCH_INFRA_JSON", "").lower() in YES
     try:
-        code = cli.main(args=list(arguments), prog_name="monarch-infra", standalone_mode=False)
+        code = _code(arguments)
         sys.stdout.flush()
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
-    except click.ClickException as error:
-        code = console.fail(_usage(error))
-    except (click.Abort, KeyboardInterrupt):
-        code = console.fail(CancelledError("stopped"))
-    except InfraError as error:
-        code = console.fail(error)
     except BrokenPipeError:
         # The reader has gone, as `| head` does; the interpreter must not say so again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_KILLED - 2 + 13  # 128 + SIGPIPE, as the shell counts
+        code = EXIT_READER_GONE
+    sys.exit(code)
+
+
+def _code(arguments: Sequence[str]) -> int:
+    """Run the command, say what went wrong, and return the exit code."""
+    try:
+        # Not `cli.main`, which answers a reader that has gone with 1, as if the command had failed.
+        with cli.make_context("monarch-infra", list(arguments)) as context:
+            cli.invoke(context)
+        return EXIT_OK
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        console.say(f"{error.format_message()}\n")
+        return UsageError.code
+    except click.ClickException as error:
+        return console.fail(_usage(error))
+    except (click.Abort, KeyboardInterrupt):
+        return console.fail(CancelledError("stopped"))
+    except InfraError as error:
+        return console.fail(error)
+    except BrokenPipeError:
+        raise
     except Exception as error:  # the last resort: a traceback is for us, not for the user
-        code = console.fail(_bug(error))
-    sys.exit(code if isinstance(code, int) else 0)
+        return console.fail(_bug(error))
 
 
 def _usage(error: click.ClickException) -> UsageError:

@@ -1,5 +1,6 @@
 """init, validate, plan, apply and destroy: the life of a job."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def init(directory: Path) -> None:
     for name, text in files.items():
         (directory / name).write_text(text, encoding="utf-8")
         console.out(f"wrote {directory / name}\n")
-    where = "" if directory == Path(".") else f"cd {directory} && "
+    where = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))} && "
     console.say(f"next: {where}monarch-infra apply && python hello.py\n")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from monarch_infra.engine import lock
 from monarch_infra.engine.command import Command, Event, Finished, Program
 from monarch_infra.engine.state import read
-from monarch_infra.engine.workspace import Workspace
+from monarch_infra.engine.workspace import PROJECT, Workspace
 from monarch_infra.model import Step
 from monarch_infra.problem import EngineError, LockedError
 
@@ -53,10 +53,11 @@ class Engine:
             raise _locked(left)
         self.workspace.trim()
         command = self._made(self.workspace)
-        with self.workspace.alone():  # two first applies at once would seal one state with two keys
-            made = None if self.workspace.exists else command.init()
-        if made is not None and made.code != 0:
-            raise EngineError("the engine could not begin", made.words)
+        if not self.workspace.exists:
+            with self.workspace.alone():  # two first applies at once would seal one state with two keys
+                made = None if self.workspace.exists else command.init()
+            if made is not None and made.code != 0:
+                raise EngineError("the engine could not begin", made.words)
         self._command = command
         try:
             finished = command.run_program(
@@ -129,7 +130,12 @@ def steps(events: Iterable[Event]) -> list[Step]:
 
 
 def _targets(urns: Iterable[str]) -> list[str]:
-    return [f"--target={urn}" for urn in urns]
+    """Return the flags that keep the engine to *urns*.
+
+    Each goes as a pattern, though it fits one resource only: literal ones are looked for in the state before the
+    program runs, and the engine refuses those that the program is about to make.
+    """
+    return [f"--target={urn.replace(f'::{PROJECT}::', f'::{PROJECT}*::')}" for urn in urns]
 
 
 def _check(finished: Finished) -> None:

@@ -8,9 +8,8 @@ import json
 import os
 import secrets
 import shlex
-from contextlib import suppress
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

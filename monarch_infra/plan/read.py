@@ -132,7 +132,8 @@ def _standing(step: Step) -> tuple[int, ...]:
 def _ends(step: Step, ranks: Iterable[int]) -> tuple[Reason, ...]:
     """Return how the hosts of *ranks* ended, each way once."""
     lost = set(ranks)
-    ways = sorted({host.get("reason") or "gone" for host in step.made.get("unfinished") or () if host["rank"] in lost})
+    known = {host.get("reason") or "gone" for host in step.made.get("unfinished") or () if host["rank"] in lost}
+    ways = sorted(known or {"gone"})
     told = [Reason(text=f"lost: {way}") for way in ways[:ENDS_MAX]]
     if hidden := len(ways) - len(told):
         told.append(Reason(text=f"and {hidden} other reason{'s' * (hidden > 1)}"))

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 from monarch_infra.model import Action, Change, Plan, Reason, ranges
@@ -11,11 +11,11 @@ from monarch_infra.render.style import PLAIN, Style, visible
 
 ROWS_MAX = 28
 """With its frame a plan stays within 40 lines, however many meshes change ..."""
-ROWS_BYTES_MAX = 3000
+ROWS_BYTES_MAX = 2800
 """... and with it within 4 kB, however long their names and values are."""
 NOTES_MAX = 4
-NOTE_MAX = 160
-"""A provider's verdicts, and the settings that it ignores, stand below the lines and may not push them away."""
+NOTE_BYTES_MAX = 160
+"""A provider's verdicts, and the settings that it ignores, stand below the lines and have the rest of the 4 kB."""
 REASONS_MAX = 3
 PATH_MAX = 60
 WORDS_MAX = 80
@@ -34,7 +34,7 @@ def plan_text(plan: Plan, style: Style = PLAIN) -> str:
     else:
         lines += [f"  {totals(plan)}", *rows(plan, style)]
     if plan.ignored:
-        lines.append(f"  {_short(plan.provider + ' ignores: ' + ', '.join(plan.ignored), NOTE_MAX)}")
+        lines.append(f"  {_note(plan.provider + ' ignores: ' + ', '.join(plan.ignored))}")
     lines += notes(plan)
     return "\n".join(lines) + "\n"
 
@@ -71,7 +71,7 @@ def rows(plan: Plan, style: Style = PLAIN) -> list[str]:
 def notes(plan: Plan) -> list[str]:
     """Return what the provider says of the plan, its refusals first."""
     verdicts = sorted(plan.verdicts, key=lambda verdict: not verdict.is_refusal)
-    lines = [f"  {'refused: ' if v.is_refusal else ''}{_short(v.text, NOTE_MAX)}" for v in verdicts[:NOTES_MAX]]
+    lines = [f"  {'refused: ' if v.is_refusal else ''}{_note(v.text)}" for v in verdicts[:NOTES_MAX]]
     if hidden := len(verdicts) - len(lines):
         lines.append(f"  and {count_of(hidden, 'more note')}: --json has all")
     return lines
@@ -124,7 +124,7 @@ def _reason(reason: Reason) -> str:
     if not reason.path:
         return _short(reason.text, WORDS_MAX)
     old, new = _value(reason.old), _value(reason.new)
-    same = len(commonprefix([old, new]))
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))))
     # Two long values that begin alike are shown from where they part, or the line would name no difference.
     start = same - VALUE_MAX // 4 if same >= VALUE_MAX - 1 else 0
     return f"{_short(reason.path, PATH_MAX)} {_cut(old, start)} -> {_cut(new, start)}"
@@ -143,6 +143,13 @@ def _short(text: str, most: int) -> str:
     """Return *text* in one line of bounded length, with nothing in it that a terminal would obey."""
     shown = visible(" ".join(text.split()))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _note(text: str) -> str:
+    shown = _short(text, NOTE_BYTES_MAX)
+    if len(shown.encode()) <= NOTE_BYTES_MAX:
+        return shown
+    return shown.encode()[:NOTE_BYTES_MAX].decode(errors="ignore") + "…"
 
 
 def count_of(number: int, one: str, many: str = "") -> str:

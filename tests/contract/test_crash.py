@@ -15,6 +15,9 @@ from monarch_infra.model import ranges
 IS_SOAK = bool(os.environ.get("MONARCH_INFRA_SOAK"))
 """`make soak` kills everybody at every point; the tests kill us at all that matter and sample the rest."""
 
+CHANGING = ("make", "remove", "prepare", "clear", "Create HostGroup", "Update HostGroup", "Delete")
+"""Parts of the names of points around which the world or the state changes."""
+
 FIRST = "{a: 3, b: 2}"
 NEXT = "{a: {hosts: 4, env: {X: '1'}}, b: 1, c: 1}"
 AFTER_FIRST = {"a": 3, "b": 2}
@@ -23,49 +26,51 @@ AFTER_NEXT = {"a": 4, "b": 1, "c": 1}
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "job.yaml", "files")
+    (tmp_path / "job").mkdir()
+    return Place(tmp_path / "job" / "job.yaml", "files")
 
 
-def anew(place: Place, before: str | None) -> None:
-    """Begin in an empty directory, with the job of *before* applied."""
-    for entry in place.file.parent.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    if before is not None:
-        place.write(before)
-        crashing.again(place)
+def anew(place: Place, prepared: Path) -> None:
+    """Begin again with the directory as *prepared* holds it: at the same path, so that its state fits."""
+    directory = place.file.parent
+    shutil.rmtree(directory)
+    shutil.copytree(prepared, directory, symlinks=True)
 
 
 def deaths(points: Iterable[str]) -> list[tuple[str, str]]:
     """Return (point, who dies).
 
-    In the soak all three die everywhere.  Else we die at the first and last passing of every point, and the engine
-    with or without us where a call changes the world.
+    In the soak all three die everywhere.  Else we die at every point where a call may change the world, at the first
+    passing of the others, and the engine with or without us at the first call of each kind that changes something.
     """
     own = [point for point in points if "Cancel" not in point]
     if IS_SOAK:
         return [(point, who) for point in own for who in ("us", "engine", "both")]
-    own = [point for point in own if " in preview" not in point]
-    passes: dict[str, list[str]] = {}
+    chosen = []
     for point in own:
-        passes.setdefault(point.partition("#")[0], []).append(point)
-    chosen = [(point, "us") for each in passes.values() for point in dict.fromkeys((each[0], each[-1]))]
-    for name, each in passes.items():
-        if any(verb in name for verb in ("make", "remove", "Create HostGroup", "Update HostGroup", "Delete")):
-            chosen.append((each[0], "both" if name.startswith("before") else "engine"))
+        is_first = point.endswith("#1")
+        changes_something = any(verb in point for verb in CHANGING)
+        if " in preview" not in point and (is_first or changes_something):
+            chosen.append((point, "us"))
+        if changes_something and is_first and " in preview" not in point:
+            chosen.append((point, "both" if point.startswith("before") else "engine"))
     return chosen
 
 
 def survive(place: Place, command: str, before: str | None, meshes: str, check: Callable[[World], None]) -> None:
     """Die at each point of a command; each time the next apply must give what *check* asks for."""
-    anew(place, before)
+    prepared = place.file.parent.with_name("prepared")
+    if before is not None:
+        place.write(before)
+        crashing.again(place)
     place.write(meshes)
+    shutil.copytree(place.file.parent, prepared, symlinks=True)
     points = crashing.points_of(command, place)
     assert len(points) > 20
     failed = []
     chosen = deaths(points)
     for point, who in chosen:
-        anew(place, before)
-        place.write(meshes)
+        anew(place, prepared)
         crashing.die(command, place, point, who)
         try:
             crashing.again(place, destroys=command == "destroy")
@@ -128,9 +133,11 @@ def test_deaths_at_random_times(place: Place) -> None:
     """Between the named points lie instructions without a name."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
+    place.write(FIRST)
+    prepared = place.file.parent.with_name("prepared")
+    shutil.copytree(place.file.parent, prepared)
     for _ in range(30 if IS_SOAK else 4):
-        anew(place, None)
-        place.write(FIRST)
+        anew(place, prepared)
         crashing.die_after("apply", place, chance.uniform(0.1, 1.6))
         crashing.again(place)
         try:

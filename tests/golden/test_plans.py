@@ -38,7 +38,14 @@ def plan_of(case: Path) -> Plan:
 
 
 def document(plan: Plan) -> str:
-    return json.dumps(render.plan_json(plan), indent=1, ensure_ascii=False) + "\n"
+    """Return the plan's JSON with a field, and a change, in each line, so that a diff of it can be read."""
+    fields = []
+    for name, value in render.plan_json(plan).items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            text = "[\n" + ",\n".join(f"  {json.dumps(item, ensure_ascii=False)}" for item in value) + "\n ]"
+        fields.append(f" {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

@@ -146,6 +146,14 @@ EXECUTABLE = [str(Path(sys.executable).with_name("monarch-infra"))]
 FILES_LAB = Path(__file__).parents[1] / "labs" / "files"
 
 
+ON_TERMINAL = [
+    sys.executable,
+    "-ISc",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Makes the terminal its own, so that a Ctrl-C typed on it is a signal, then becomes the command."""
+
+
 class Running:
     """A command that runs, with a terminal or without."""
 
@@ -154,7 +162,7 @@ class Running:
         self._master, slave = pty.openpty() if on_terminal else os.pipe()
         self._is_terminal = on_terminal
         self.process = subprocess.Popen(
-            arguments,
+            [*(ON_TERMINAL if on_terminal else []), *arguments],
             cwd=cwd,
             env=environment(),
             stdin=slave if on_terminal else subprocess.DEVNULL,

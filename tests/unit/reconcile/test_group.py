@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch_infra.model import Diff, Host, HostGroup, ListedHost, MeshSpec, Phase, Reason, UnfinishedHost, Worker
@@ -212,6 +212,8 @@ def test_a_generation_is_never_forgotten() -> None:
 
 # --- for all worlds ---------------------------------------------------------------------------------
 
+FUZZ = settings(max_examples=40, deadline=None)  # a deadline would fail on a busy machine
+
 RANKS = st.integers(0, 5)
 GENERATIONS = st.integers(1, 3)
 HOSTS = st.builds(host, RANKS, GENERATIONS, st.sampled_from(Phase), st.sampled_from(["", "full"]))
@@ -223,6 +225,7 @@ GROUPS = st.lists(
 ).map(lambda hosts: HostGroup(hosts=tuple(sorted(hosts, key=lambda h: h.rank))))
 
 
+@FUZZ
 @given(GROUPS, SIZES, WORLDS)
 def test_looking_twice_sees_the_same(group: HostGroup, size: int, world: list[Host]) -> None:
     """What is written after a look reads, after the next look at the same world, as it was written."""
@@ -232,6 +235,7 @@ def test_looking_twice_sees_the_same(group: HostGroup, size: int, world: list[Ho
     assert observe(once, mesh(size), reversed(world)) == once
 
 
+@FUZZ
 @given(GROUPS, SIZES, WORLDS)
 def test_every_rank_and_every_living_host_has_its_place(group: HostGroup, size: int, world: list[Host]) -> None:
     """A wanted rank serves or is unfinished, never both; a living host is one of these or surplus."""
@@ -244,6 +248,7 @@ def test_every_rank_and_every_living_host_has_its_place(group: HostGroup, size: 
     assert {f"{h.rank}.{h.generation}" for h in world if h.phase.is_alive} <= placed
 
 
+@FUZZ
 @given(SIZES, SIZES, WORLDS, GROUPS, CHANGES)
 def test_a_decision_is_empty_exactly_when_nothing_differs(
     old: int, new: int, world: list[Host], group: HostGroup, change: Diff
@@ -255,6 +260,7 @@ def test_a_decision_is_empty_exactly_when_nothing_differs(
     assert decide(mesh(old), mesh(new), seen, change).is_empty is (is_whole and old == new and change == Diff())
 
 
+@FUZZ
 @given(SIZES, SIZES, WORLDS, GROUPS, CHANGES)
 def test_no_rank_is_touched_by_two_contradicting_kinds(
     old: int, new: int, world: list[Host], group: HostGroup, change: Diff
@@ -267,6 +273,7 @@ def test_no_rank_is_touched_by_two_contradicting_kinds(
     assert frozenset().union(*kinds) <= set(range(new))
 
 
+@FUZZ
 @given(SIZES, st.randoms())
 def test_after_a_look_at_a_whole_group_nothing_is_decided(size: int, chance: object) -> None:
     """Planning straight after an apply finds nothing to do."""
@@ -277,6 +284,7 @@ def test_after_a_look_at_a_whole_group_nothing_is_decided(size: int, chance: obj
     assert decide(mesh(size), mesh(size), observe(group, mesh(size), world), Diff()).is_empty
 
 
+@FUZZ
 @given(GROUPS, SIZES, WORLDS)
 def test_a_group_survives_the_state(group: HostGroup, size: int, world: list[Host]) -> None:
     """What the engine keeps is read as it was."""

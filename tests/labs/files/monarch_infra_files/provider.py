@@ -71,12 +71,12 @@ class Files:
     def find(self, site: Site) -> list[Host]:
         _note(site, "find")
         rules = _rules(site)
-        _raise(rules, "find")
+        _act(rules, "find")
         return [_host(file, rules) for file in sorted(_world(site).glob(f"{site.deployment}/*/[0-9]*"))]
 
     def prepare(self, site: Site, boot: Boot) -> Ground:
         _note(site, "prepare")
-        _raise(_rules(site), "prepare")
+        _act(_rules(site), "prepare")
         (_world(site) / site.deployment).mkdir(parents=True, exist_ok=True)
         return Ground(values={"prepared": True})
 
@@ -101,7 +101,7 @@ class Files:
                 os.link(draft, file)
                 draft.unlink()
             made.append(_host(file, rules))
-        _raise(rules, "make")
+        _act(rules, "make")
         refusal = Refusal(ranks=tuple(refused), cause=Cause.CAPACITY, reason="no capacity for another file")
         return Made(hosts=tuple(made), refused=(refusal,) if refused else ())
 
@@ -109,7 +109,7 @@ class Files:
         for host in hosts:
             file = Path(host.provider_id)
             _log(file.parents[2], f"remove {mesh} {file.name}")
-            _raise(_read(file.parents[2]), f"remove {mesh}")
+            _act(_read(file.parents[2]), f"remove {mesh}")
             file.unlink(missing_ok=True)
 
     def clear(self, site: Site) -> list[str]:
@@ -138,8 +138,9 @@ def _read(world: Path) -> dict[str, Any]:
     return rules
 
 
-def _raise(rules: Mapping[str, Any], verb: str) -> None:
-    """Fail as the rules say: at the end of the verb, when what it does is done."""
+def _act(rules: Mapping[str, Any], verb: str) -> None:
+    """Take as long as the rules say and fail as they say: at the end of the verb, when what it does is done."""
+    time.sleep(rules.get("slow_s", 0))
     kind, text = rules.get("raises", {}).get(verb, (None, ""))
     if kind is not None:
         raise ERRORS[kind](text) if kind == "bug" else ERRORS[kind]("the provider failed", text)
