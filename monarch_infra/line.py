@@ -4,6 +4,7 @@ What the command, reviews and `InfraJob` call.  It joins the parts and holds app
 nothing.  Pulumi is loaded inside the functions that need it: reading outputs never does.
 """
 
+import os
 import queue
 import shlex
 import time
@@ -57,6 +58,11 @@ if TYPE_CHECKING:
 WATCH_S = 0.2
 WATCH_MAX_S = 5.0
 """Between turns we look without the lock: soon for processes, seldom for machines that boot for minutes."""
+
+
+ENV_FILE = "MONARCH_INFRA_JOB"
+ENV_TARGET = "MONARCH_INFRA_TARGET"
+"""Name the job file and the target for whoever cannot be given arguments, such as plain `pulumi`."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,12 @@ def load(file: Path, target: str = spec.DEFAULT_TARGET) -> Job:
     """
     loaded = spec.load(file, target, **versions.client())
     return Job(file, loaded.spec, Workspace.beside(file, loaded.spec.stack), loaded.warnings)
+
+
+def load_from_environment() -> Job:
+    """Read the job file that the environment names, for plain `pulumi`, which passes no arguments on."""
+    file, target = os.environ.get(ENV_FILE, "job.yaml"), os.environ.get(ENV_TARGET, spec.DEFAULT_TARGET)
+    return load(Path(file), target)
 
 
 def outputs(file: Path, target: str = spec.DEFAULT_TARGET) -> Outputs | None:

@@ -193,6 +193,8 @@ class UnfinishedHost(Record):
     phase: Phase | None = None
     """Ended where a host served and is gone; None where none is on its way and none served."""
     reason: str = ""
+    made_from: str = ""
+    """Of a host on its way: one that was made from something else is replaced."""
 
 
 class HostGroup(Record):
@@ -285,8 +287,6 @@ class Reason(Record):
 class Diff(Record):
     """What a change of settings means for the hosts of a mesh, as its provider judges it."""
 
-    update: tuple[Reason, ...] = ()
-    """Done to the host as it runs."""
     restart: tuple[Reason, ...] = ()
     """The worker starts anew."""
     replace: tuple[Reason, ...] = ()

@@ -42,7 +42,7 @@ class HostSite(_Resource):
             "provider": spec.provider,
             "options": options,
         }
-        meshes = sorted(mesh.name for mesh in spec.meshes)
+        meshes = {mesh.name: {"hosts": mesh.hosts, "made_from": mesh.made_from} for mesh in spec.meshes}
         super().__init__(f"{spec.provider}:Site", "site", {**self.identity, "meshes": meshes}, ("ground", "strays"))
 
 

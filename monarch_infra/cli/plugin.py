@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 
 from monarch_infra.problem import InfraError
 
@@ -22,9 +21,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     try:
-        job = line.load(
-            Path(os.environ.get("MONARCH_INFRA_JOB", "job.yaml")), os.environ.get("MONARCH_INFRA_TARGET", "local")
-        )
+        job = line.load_from_environment()
     except InfraError as error:
         sys.exit(render.error_text(error))
     # The state is where plain pulumi keeps it, so nobody here can tell which hosts are strays.

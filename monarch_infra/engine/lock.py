@@ -5,6 +5,7 @@ It removes only the lock of an owner that is certainly dead; never one that it c
 
 import json
 import os
+import re
 import socket
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -35,7 +36,8 @@ class Holder:
         return started is None or started > self.since.timestamp() + CLOCK_SLACK_S
 
     def __str__(self) -> str:
-        return f"{self.user}@{self.host}, process {self.pid}, since {self.since:%Y-%m-%d %H:%M:%SZ}"
+        since = self.since.astimezone(timezone.utc)
+        return f"{self.user}@{self.host}, process {self.pid}, since {since:%Y-%m-%d %H:%M:%SZ}"
 
 
 def holders(workspace: Workspace) -> list[Holder]:
@@ -52,7 +54,8 @@ def holders(workspace: Workspace) -> list[Holder]:
 def _read(file: Path) -> Holder:
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        since = datetime.fromisoformat(raw["timestamp"][:19]).replace(tzinfo=timezone.utc)
+        # The engine's own time zone, in nanoseconds; Python 3.10 reads neither those nor a `Z`.
+        since = datetime.fromisoformat(re.sub(r"\.\d+", "", raw["timestamp"]).replace("Z", "+00:00"))
         return Holder(file, raw["username"], raw["hostname"], int(raw["pid"]), since)
     except (ValueError, KeyError, TypeError):
         written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)

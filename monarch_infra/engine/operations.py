@@ -52,6 +52,7 @@ class Engine:
         if left := lock.release_dead(self.workspace):
             raise _locked(left)
         self.workspace.trim()
+        self.workspace.require_room()
         command = self._made(self.workspace)
         if not self.workspace.exists:
             with self.workspace.alone():  # two first applies at once would seal one state with two keys

@@ -39,7 +39,8 @@ class State:
     @cached_property
     def digest(self) -> str:
         """What the state is called: equal states have equal digests, whenever and wherever they were written."""
-        return digest([[r.urn, r.id, _unsealed(r.inputs), _unsealed(r.outputs)] for r in self.resources])
+        ordered = sorted(self.resources, key=lambda r: r.urn)
+        return digest([[r.urn, r.id, _unsealed(r.inputs), _unsealed(r.outputs)] for r in ordered])
 
     @property
     def is_empty(self) -> bool:

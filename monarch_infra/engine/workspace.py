@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ ORGANIZATION = "organization"
 
 LOGS_KEPT = 10
 """The engine writes a sealed log of 30 kB per operation and never removes one."""
+ROOM_BYTES = 16 << 20
+"""A state of 4,096 hosts has 1 MB; the engine keeps it twice, writes it anew beside that, and once in the history."""
 HISTORY_KEPT = 20
 """Past updates that stay on the engine's record, each with the whole state of then."""
 
@@ -100,6 +103,21 @@ class Workspace:
                 f"{error.filename}: {error.strerror}.",
                 hint=f"what was made is recorded in {self.root}: make room and let it be written, then try again",
             ) from error
+
+    def require_room(self) -> None:
+        """Refuse to begin what may not be recorded: on a full disk the engine leaves half a state in its place.
+
+        Raises:
+            InfraError: there is too little room.
+        """
+        free = shutil.disk_usage(self.root).free
+        if free < ROOM_BYTES:
+            raise InfraError(
+                "no room for the state",
+                f"{self.root} has {free >> 20} MB free and needs {ROOM_BYTES >> 20} MB.",
+                hint="make room there, then try again",
+                done=["Nothing was changed."],
+            )
 
     def trim(self) -> None:
         """Remove old logs and the oldest past updates, which the engine gathers for ever."""

@@ -12,6 +12,7 @@ from typing import Any
 from monarch_infra.model import Action, Change, JobSpec, Json, MeshSpec, Plan, Reason, Step, Verdict, unranges
 
 WORK = re.compile(r'^(\w+)\["(.+)"\]$')
+STRAYS = re.compile(r'^strays\["(\w+)\[(.+)\]"\]$')
 
 ACTIONS: Mapping[str, Action] = {
     "made": Action.CREATE,
@@ -113,12 +114,14 @@ def _count(step: Step, ranks: Iterable[int], otherwise: str) -> tuple[Reason, ..
 
 
 def _strays(step: Step) -> Iterator[Change]:
-    strays: Json = step.made.get("strays") or {}
-    wanted = set(step.new.get("meshes") or ())
-    for mesh, ranks in sorted(strays.items()):
-        if step.op == "delete" or mesh not in wanted:
-            why = Reason(text=CUT_OFF)
-            yield Change(mesh=mesh, action=Action.DELETE, ranks=tuple(ranks), reasons=(why,))
+    why = (Reason(text=CUT_OFF),)
+    if step.op == "delete":
+        for mesh, hosts in (step.made.get("strays") or {}).items():
+            ranks = tuple(sorted({int(host.partition(".")[0]) for host in hosts}))
+            yield Change(mesh=mesh, action=Action.DELETE, ranks=ranks, reasons=why)
+    for path in step.paths:
+        if match := STRAYS.match(path):
+            yield Change(mesh=match[1], action=Action.DELETE, ranks=unranges(match[2]), reasons=why)
 
 
 def _standing(step: Step) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from monarch_infra import __version__
 from monarch_infra.model import Ground, HostGroup, Json, MeshSpec, Site, ranges
 from monarch_infra.plugin.values import UNKNOWN, to_plain, to_struct
 from monarch_infra.problem import InfraError
-from monarch_infra.reconcile import Decision, GroupFailedError, Reconciler, decide, encode, parse
+from monarch_infra.reconcile import Decision, GroupFailedError, Reconciler, decide, encode, parse, unwanted
 
 THREADS = 128
 """Each group in flight holds one thread while its hosts come; the engine runs up to 64 at once."""
@@ -53,9 +53,11 @@ class _Plugin(provider_pb2_grpc.ResourceProviderServicer):
             paths = _paths(decide(before, after, group, self._reconciler.diff(provider, before, after)))
         elif kind == "Site":
             paths = {
-                f'strays["{mesh}"]': (pb.PropertyDiff.DELETE, False)
-                for mesh in made.get("strays") or {}
-                if mesh not in new["meshes"]
+                f'strays["{mesh}[{ranges(int(host.partition(".")[0]) for host in hosts)}]"]': (
+                    pb.PropertyDiff.DELETE,
+                    False,
+                )
+                for mesh, hosts in unwanted(made.get("strays") or {}, new["meshes"]).items()
             }
             if old.get("options") != new.get("options"):
                 paths["options"] = pb.PropertyDiff.UPDATE, True

@@ -4,7 +4,18 @@ It carries out what the engine decided with `group.decide` and decides nothing e
 nor its protocol.
 """
 
-from monarch_infra.reconcile.group import Decision, decide, encode, parse
+from monarch_infra.reconcile.group import Decision, decide, encode, parse, unwanted
 from monarch_infra.reconcile.reconciler import SETTLE_S, Failure, GroupFailedError, Progress, Reconciler
 
-__all__ = ["SETTLE_S", "Decision", "Failure", "GroupFailedError", "Progress", "Reconciler", "decide", "encode", "parse"]
+__all__ = [
+    "SETTLE_S",
+    "Decision",
+    "Failure",
+    "GroupFailedError",
+    "Progress",
+    "Reconciler",
+    "decide",
+    "encode",
+    "parse",
+    "unwanted",
+]

@@ -4,9 +4,9 @@ Pure: it reads nothing but its arguments, so a plan made of it can be made again
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from monarch_infra.model import (
     Diff,
@@ -22,6 +22,10 @@ from monarch_infra.model import (
 
 POLICIES = ("on_partial", "on_loss", "labels")
 """Settings of a mesh that stand in the state and touch no host unless its provider says so."""
+
+
+Strays: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Mesh -> `rank.generation` -> what the host was made from, of hosts that no group of the state names."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,14 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
     wanted = frozenset(range(new.hosts))
     serving = group.ranks & wanted
     missing = wanted - group.ranks
-    coming = {host.rank for host in group.unfinished if host.phase is not None and host.phase.is_alive}
+    on_their_way = {host.rank: host for host in group.unfinished if host.phase is not None and host.phase.is_alive}
+    coming = set(on_their_way)
+    outdated = {rank for rank, host in on_their_way.items() if host.made_from != new.made_from} & missing
     served = {host.rank for host in group.unfinished if host.phase is Phase.ENDED}
     surplus = {int(host.partition(".")[0]) for host in group.surplus}
     is_remade = bool(change.restart or change.replace)
 
-    settings = [*change.update, *change.restart, *change.replace]
+    settings = [*change.restart, *change.replace]
     judged = {reason.path.partition(".")[0] for reason in settings}
     settings.extend(reason for reason in _policies(old, new) if reason.path not in judged)
     count = [Reason(path="hosts", old=old.hosts, new=new.hosts)] if old.hosts != new.hosts else []
@@ -72,9 +78,9 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
     return Decision(
         made=missing - coming - served,
         lost=(missing - coming) & served,
-        finished=missing & coming,
+        finished=(missing & coming) - outdated,
         restarted=serving if change.restart and not change.replace else frozenset(),
-        replaced=serving if change.replace else frozenset(),
+        replaced=(serving if change.replace else frozenset()) | outdated,
         changed=serving if settings and not is_remade else frozenset(),
         removed=(group.ranks | coming | surplus) - wanted | (frozenset() if is_remade else surplus & serving),
         reasons=(*count, *settings),
@@ -84,8 +90,39 @@ def decide(old: MeshSpec, new: MeshSpec, group: HostGroup, change: Diff) -> Deci
 def _policies(old: MeshSpec, new: MeshSpec) -> Iterable[Reason]:
     before, after = old.model_dump(mode="json"), new.model_dump(mode="json")
     for name in POLICIES:
-        if before[name] != after[name]:
+        if isinstance(before[name], dict):
+            for key in sorted({*before[name], *after[name]}):
+                if before[name].get(key) != after[name].get(key):
+                    yield Reason(path=f"{name}.{key}", old=before[name].get(key), new=after[name].get(key))
+        elif before[name] != after[name]:
             yield Reason(path=name, old=before[name], new=after[name])
+
+
+def unwanted(strays: Strays, meshes: Mapping[str, Json]) -> dict[str, list[str]]:
+    """Return mesh -> `rank.generation` of the strays that none of *meshes* will adopt.
+
+    *meshes* is what the job file asks for: name -> `hosts` and `made_from`.  A mesh adopts, at each of its ranks, the
+    newest host that was made from what it asks for.
+    """
+    found = {}
+    for mesh, hosts in strays.items():
+        asked = meshes.get(mesh, {"hosts": 0, "made_from": ""})
+        newest: dict[int, int] = {}
+        for rank, generation in map(_place, hosts):
+            newest[rank] = max(newest.get(rank, 0), generation)
+        adopted = {
+            f"{rank}.{generation}"
+            for rank, generation in newest.items()
+            if rank < asked["hosts"] and hosts[f"{rank}.{generation}"] == asked["made_from"]
+        }
+        if over := sorted(set(hosts) - adopted, key=_place):
+            found[mesh] = over
+    return found
+
+
+def _place(host: str) -> tuple[int, int]:
+    rank, generation = host.split(".")
+    return int(rank), int(generation)
 
 
 def observe(group: HostGroup, mesh: MeshSpec, found: Iterable[Host]) -> HostGroup:
@@ -128,7 +165,13 @@ def _unfinished(rank: int, group: HostGroup, hosts: Iterable[Host]) -> Unfinishe
     if newest is not None and newest.phase.is_alive:
         # A host that listens by now is still only on its way: nobody has looked at it under the lock.
         phase = Phase.BOOTING if newest.phase is Phase.READY else newest.phase
-        return UnfinishedHost(rank=rank, generation=newest.generation, phase=phase, reason=newest.reason)
+        return UnfinishedHost(
+            rank=rank,
+            generation=newest.generation,
+            phase=phase,
+            reason=newest.reason,
+            made_from=newest.made_from,
+        )
     served = next((host for host in group.hosts if host.rank == rank), None)
     if served is not None:
         reason = newest.reason if newest is not None and newest.generation == served.generation else ""

@@ -111,7 +111,7 @@ class Reconciler:
         self._is_stopped = False
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, str], tuple[float, list[Host]]] = {}
-        self._asked: set[tuple[str, int, int]] = set()
+        self._asked: dict[tuple[str, int], int] = {}
         self._known: frozenset[str] | None = None
 
     # --- the engine's rhythm ------------------------------------------------------------------------
@@ -179,22 +179,23 @@ class Reconciler:
     def prepare(self, site: Site) -> Ground:
         return self.find_provider(site.provider).prepare(site, Boot(site=site))
 
-    def strays(self, site: Site) -> dict[str, list[int]]:
-        """Return mesh -> ranks of the hosts that no group of the state names."""
+    def strays(self, site: Site) -> groups.Strays:
+        """Return the hosts that no group of the state names."""
         if self._known is None:
             return {}
-        found: dict[str, list[int]] = {}
+        found: dict[str, dict[str, str]] = {}
         for host in self.look(site):
             if host.mesh not in self._known and host.phase.is_alive:
-                found.setdefault(host.mesh, []).append(host.rank)
-        return {mesh: sorted(set(ranks)) for mesh, ranks in sorted(found.items())}
+                found.setdefault(host.mesh, {})[f"{host.rank}.{host.generation}"] = host.made_from
+        return {mesh: dict(sorted(hosts.items())) for mesh, hosts in sorted(found.items())}
 
-    def remove_strays(self, site: Site, meshes: Iterable[str]) -> None:
-        """Remove the hosts of meshes that neither the state nor the job file names."""
-        if self._known is None:
-            return
-        kept = self._known | set(meshes)
-        _remove(self.find_provider(site.provider), [host for host in self.look(site) if host.mesh not in kept])
+    def remove_strays(self, site: Site, meshes: Mapping[str, Json]) -> None:
+        """Remove the hosts that no group of the state names and none of *meshes* will adopt."""
+        unwanted = groups.unwanted(self.strays(site), meshes)
+        _remove(
+            self.find_provider(site.provider),
+            [host for host in self.look(site) if f"{host.rank}.{host.generation}" in unwanted.get(host.mesh, ())],
+        )
 
     # --- group --------------------------------------------------------------------------------------
 
@@ -248,11 +249,11 @@ class Reconciler:
         if new.name in self.giving_up:
             refused = _late([host for rank, host in goal.items() if rank not in stays], missing)
         elif missing:
-            again = {rank: made[rank] for rank in missing if self._was_asked(new.name, rank)}
+            again = {rank: self._asked[new.name, rank] for rank in missing if (new.name, rank) in self._asked}
             if again:
                 refused = (self._ended(new.name, again, found),)
             else:
-                self._asked.update((new.name, rank, generation) for rank, generation in missing.items())
+                self._asked.update({(new.name, rank): generation for rank, generation in missing.items()})
                 refused = _made(provider, new, missing, ground, site)
         if not refused or new.on_partial == "keep":
             failed = {rank for refusal in refused for rank in refusal.ranks}
@@ -262,7 +263,11 @@ class Reconciler:
 
         fresh = {(host.rank, host.generation): host for host in found}
         reached = {rank: fresh[rank, made[rank]] for rank in made if (rank, made[rank]) in fresh}
-        ready = {rank: host for rank, host in reached.items() if rank in stays or host.phase is Phase.READY}
+        ready = {
+            rank: host
+            for rank, host in reached.items()
+            if stays.get(rank) == host.generation or host.phase is Phase.READY
+        }
         if refused:
             kept = {(rank, made[rank]) for rank in (ready if new.name in self.giving_up else made)}
             self._fail(site, new, group, provider, refused, kept, serving)
@@ -338,11 +343,12 @@ class Reconciler:
             since = time.monotonic()
             pause = min(pause * 1.5, POLL_MAX_S)
 
-    def _was_asked(self, mesh: str, rank: int) -> bool:
-        return any(asked[:2] == (mesh, rank) for asked in self._asked)
-
     def _ended(self, mesh: str, ranks: Mapping[int, int], found: Iterable[Host]) -> Refusal:
-        reasons = [host.reason for host in found if host.rank in ranks and not host.phase.is_alive and host.reason]
+        reasons = [
+            host.reason
+            for host in found
+            if ranks.get(host.rank) == host.generation and not host.phase.is_alive and host.reason
+        ]
         return Refusal(
             ranks=tuple(sorted(ranks)),
             cause=Cause.FAILED,

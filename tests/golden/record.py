@@ -252,6 +252,23 @@ def stray(scene: Scene) -> None:
 
 
 @case
+def a_start_cut_off_and_then_edited(scene: Scene) -> None:
+    """Of four first hosts all had been made when the apply died; then the file asked for two."""
+    scene.apply("{loaders: 1}")
+    scene.write("{loaders: 1, trainers: 4}")
+    scene.leave("trainers", [0, 1, 2, 3])
+    scene.write("{loaders: 1, trainers: 2}")
+
+
+@case
+def a_queue_edited(scene: Scene) -> None:
+    """Hosts wait in a queue, and the file asks for others now."""
+    scene.rule(boot_s=3600)
+    scene.apply("{trainers: {hosts: 2, env: {LEVEL: info}}}", waits=False)
+    scene.write("{trainers: {hosts: 2, env: {LEVEL: debug}}}")
+
+
+@case
 def a_growth_cut_off_and_taken_back(scene: Scene) -> None:
     scene.apply("{trainers: 2}")
     scene.leave("trainers", [2, 3])

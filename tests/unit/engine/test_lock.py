@@ -109,7 +109,7 @@ def test_a_lock_that_cannot_be_read_is_somebodys(workspace: Workspace, text: str
     "hours",
     [
         0,
-        pytest.param(-8, marks=pytest.mark.xfail(reason="the zone of the engine's time is left out")),
+        -8,
         9,
     ],
 )

@@ -223,13 +223,14 @@ def test_a_restart_is_counted_in_words(ranks: str, effect: str) -> None:
 # --- strays -----------------------------------------------------------------------------------------
 
 
-def site(op: str, meshes: list[str], **strays: list[int]) -> Step:
-    return Step(kind="Site", name="site", op=op, new={"meshes": meshes}, made={"strays": strays})
+def site(op: str, *paths: str, **strays: list[str]) -> Step:
+    made = {"strays": {mesh: dict.fromkeys(hosts, "") for mesh, hosts in strays.items()}}
+    return Step(kind="Site", name="site", op=op, paths=dict.fromkeys(paths, "delete"), made=made)
 
 
 def test_hosts_that_nobody_names_are_deleted() -> None:
-    """A mesh that is asked for adopts its own instead."""
-    assert only(site("update", ["asked"], asked=[0], stray=[0, 2])) == Change(
+    """Those that a mesh will adopt stand in no path, and in no line."""
+    assert only(site("update", 'strays["stray[0,2]"]', asked=["0.1"], stray=["0.1", "2.1"])) == Change(
         mesh="stray",
         action=Action.DELETE,
         ranks=(0, 2),
@@ -239,7 +240,7 @@ def test_hosts_that_nobody_names_are_deleted() -> None:
 
 def test_all_strays_go_with_their_site() -> None:
     """A destroy asks for none."""
-    assert [change.mesh for change in read(site("delete", [], b=[0], a=[1])).changes] == ["a", "b"]
+    assert [change.mesh for change in read(site("delete", b=["0.1"], a=["1.1"])).changes] == ["a", "b"]
 
 
 # --- the whole --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch_infra.model import Diff, Host, HostGroup, ListedHost, MeshSpec, Phase, Reason, UnfinishedHost, Worker
-from monarch_infra.reconcile import Decision, decide, encode, parse
+from monarch_infra.reconcile import Decision, decide, encode, parse, unwanted
 from monarch_infra.reconcile.group import generations, listed, observe
 
 ENV = Reason(path="env.LEVEL", old="info", new="debug")
@@ -32,6 +32,10 @@ def host(rank: int, generation: int = 1, phase: Phase = Phase.READY, reason: str
         reason=reason,
         worker=Worker(address=f"tcp://10.0.0.{rank}:26600", proc_id=f"service<{rank}.{generation}>"),
     )
+
+
+def coming(rank: int, of: MeshSpec) -> UnfinishedHost:
+    return UnfinishedHost(rank=rank, generation=1, phase=Phase.BOOTING, made_from=of.made_from)
 
 
 def whole(hosts: Iterable[Host]) -> HostGroup:
@@ -62,12 +66,8 @@ def test_nothing_differs_where_nothing_was_changed() -> None:
         pytest.param(4, 1, serving(4), Diff(), {"removed": {1, 2, 3}}, id="shrink"),
         pytest.param(2, 2, serving(2), RESTART, {"restarted": {0, 1}}, id="restart"),
         pytest.param(2, 2, serving(2), REPLACE, {"replaced": {0, 1}}, id="replace"),
-        pytest.param(2, 2, serving(2), Diff(update=(LABEL,)), {"changed": {0, 1}}, id="update in place"),
         pytest.param(
             2, 2, serving(2), Diff(restart=(ENV,), replace=(ZONE,)), {"replaced": {0, 1}}, id="replacing restarts too"
-        ),
-        pytest.param(
-            2, 2, serving(2), Diff(update=(LABEL,), restart=(ENV,)), {"restarted": {0, 1}}, id="restarting updates too"
         ),
         pytest.param(
             2, 3, serving(2), RESTART, {"restarted": {0, 1}, "made": {2}}, id="new hosts have nothing to restart"
@@ -86,12 +86,41 @@ def test_a_rank_that_served_and_is_gone_is_lost() -> None:
     """It is told from one that was never made, and from one whose host is on its way."""
     group = HostGroup(
         hosts=listed([host(0)]),
-        unfinished=(ended(1), UnfinishedHost(rank=2, generation=1, phase=Phase.BOOTING), UnfinishedHost(rank=3)),
+        unfinished=(ended(1), coming(2, mesh(4)), UnfinishedHost(rank=3)),
     )
 
     decision = decide(mesh(4), mesh(4), group, Diff())
 
     assert decision.touched == {"lost": {1}, "finished": {2}, "made": {3}}
+
+
+def test_a_host_on_its_way_that_was_made_from_something_else_is_replaced() -> None:
+    """The file was edited while it was queued: it is not what is asked for now."""
+    group = HostGroup(unfinished=(coming(0, mesh(2, env={"A": "1"})), coming(1, mesh(2, env={"A": "2"}))))
+
+    decision = decide(mesh(2), mesh(2, env={"A": "2"}), group, Diff())
+
+    assert decision.touched == {"replaced": {0}, "finished": {1}}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "left"),
+    [
+        pytest.param({"0.1": "now", "1.1": "now"}, [], id="what was made from the same is adopted"),
+        pytest.param({"0.1": "before", "1.1": "now"}, ["0.1"], id="what was made from something else goes"),
+        pytest.param({"2.1": "now", "10.1": "now"}, ["2.1", "10.1"], id="a rank that is not asked for goes"),
+        pytest.param({"0.1": "now", "0.2": "now"}, ["0.1"], id="the newest of a rank is adopted"),
+        pytest.param({"0.1": "now", "0.2": "before"}, ["0.1", "0.2"], id="none before the newest is adopted"),
+    ],
+)
+def test_strays_that_no_mesh_adopts_are_unwanted(hosts: dict[str, str], left: list[str]) -> None:
+    """The plan names them, and apply removes them and no others."""
+    assert unwanted({"a": hosts}, {"a": {"hosts": 2, "made_from": "now"}}) == ({"a": left} if left else {})
+
+
+def test_strays_of_a_mesh_that_nobody_names_are_unwanted() -> None:
+    """It was taken out of the file before the apply that made them was finished."""
+    assert unwanted({"b": {"0.1": "now"}}, {"a": {"hosts": 1, "made_from": "now"}}) == {"b": ["0.1"]}
 
 
 def test_a_rank_that_is_not_wanted_any_more_is_not_made_again() -> None:
@@ -118,20 +147,22 @@ def test_the_successor_of_a_host_that_is_remade_is_not_over() -> None:
     assert decide(mesh(2), mesh(2), group, RESTART).touched == {"restarted": {0, 1}}
 
 
-@pytest.mark.parametrize("setting", [{"on_partial": "keep"}, {"labels": {"team": "red"}}])
-def test_a_policy_is_told_though_it_touches_no_host(setting: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("setting", "path"), [({"on_partial": "keep"}, "on_partial"), ({"labels": {"team": "red"}}, "labels.team")]
+)
+def test_a_policy_is_told_though_it_touches_no_host(setting: dict[str, object], path: str) -> None:
     """It stands in the state, so an apply has to write it there."""
     decision = decide(mesh(2), mesh(2, **setting), serving(2), Diff())
 
     assert decision.touched == {"changed": {0, 1}}
-    assert [reason.path for reason in decision.reasons] == list(setting)
+    assert [reason.path for reason in decision.reasons] == [path]
 
 
-def test_a_setting_that_the_provider_judged_is_told_once() -> None:
-    """What it said of `labels.team` stands for `labels`."""
-    new = mesh(2, labels={"team": "red"})
+def test_a_label_is_told_by_its_key() -> None:
+    """A reader sees which label changed, not two maps."""
+    old, new = mesh(2, labels={"team": "blue"}), mesh(2, labels={"team": "red"})
 
-    assert decide(mesh(2), new, serving(2), Diff(update=(LABEL,))).reasons == (LABEL,)
+    assert decide(old, new, serving(2), Diff()).reasons == (LABEL,)
 
 
 def test_the_count_is_the_first_reason() -> None:
@@ -219,7 +250,7 @@ GENERATIONS = st.integers(1, 3)
 HOSTS = st.builds(host, RANKS, GENERATIONS, st.sampled_from(Phase), st.sampled_from(["", "full"]))
 WORLDS = st.lists(HOSTS, max_size=12, unique_by=lambda h: (h.rank, h.generation))
 SIZES = st.integers(1, 6)
-CHANGES = st.sampled_from([Diff(), RESTART, REPLACE, Diff(update=(LABEL,))])
+CHANGES = st.sampled_from([Diff(), RESTART, REPLACE])
 GROUPS = st.lists(
     st.builds(ListedHost, rank=RANKS, generation=GENERATIONS, provider_id=st.just("x")), unique_by=lambda h: h.rank
 ).map(lambda hosts: HostGroup(hosts=tuple(sorted(hosts, key=lambda h: h.rank))))

@@ -6,9 +6,10 @@ It keeps the promises of a provider and nothing more: what adopts, rolls back or
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from monarch_infra.model import (
     Worker,
 )
 from monarch_infra.problem import CredentialsError, PartError, Problem
-
 
 ERRORS: Mapping[str, type[Exception]] = {
     "bug": RuntimeError,
@@ -58,7 +58,6 @@ class Files:
     def diff(self, old: MeshSpec, new: MeshSpec) -> Diff:
         zones = [mesh.options.get("zone", "a") for mesh in (old, new)]
         return Diff(
-            update=tuple(_reasons("labels", old.labels, new.labels)),
             restart=tuple(_reasons("env", old.env, new.env)),
             replace=(Reason(path="options.zone", old=zones[0], new=zones[1]),) if zones[0] != zones[1] else (),
         )
@@ -86,20 +85,20 @@ class Files:
         folder = _world(site) / site.deployment / mesh.name
         folder.mkdir(parents=True, exist_ok=True)
         rules = _rules(site)
+        room = rules.get("capacity", 1 << 30) - _count(site)
         made, refused = [], []
         for rank, generation in sorted(ranks.items()):
             file = folder / f"{rank}.{generation}"
-            is_full = _count(site) >= rules.get("capacity", 1 << 30) or f"{mesh.name}[{rank}]" in rules.get(
-                "refuses", ()
-            )
-            if not file.exists() and is_full:
-                refused.append(rank)
-                continue
             if not file.exists():
-                draft = folder / f".{rank}.{generation}"
+                if room <= 0 or f"{mesh.name}[{rank}]" in rules.get("refuses", ()):
+                    refused.append(rank)
+                    continue
+                draft = folder / f".{rank}.{generation}.{threading.get_ident()}"
                 draft.write_text(json.dumps({"made_from": mesh.made_from, "born": time.time()}))
-                os.link(draft, file)
+                with suppress(FileExistsError):
+                    os.link(draft, file)
                 draft.unlink()
+                room -= 1
             made.append(_host(file, rules))
         _act(rules, "make")
         refusal = Refusal(ranks=tuple(refused), cause=Cause.CAPACITY, reason="no capacity for another file")
