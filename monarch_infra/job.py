@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from monarch_infra import connect
 from monarch_infra.connect.adapter import DEFAULT_PATH, JobState, JobTrait, is_current, stop_job_sidecar
+from monarch_infra.engine import PICKLE
 from monarch_infra.model import Action, Outputs, Plan, ranges
 from monarch_infra.problem import InfraError, NotFoundError, NotReadyError, PlanStaleError, RefusedError, UsageError
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 OWN_PATH: Final = "<beside the job file>"
 """Stands for the pickle's own path per deployment: with Monarch's default, two jobs in one directory share a file."""
-
-PICKLE: Final = ".job_state.pkl"
-"""Follows the first digits of the deployment's id in the name of the pickle."""
 
 CLIENTS: Final = ".monarch-infra"
 """Beside an outputs file without a stack: where the pickles of its deployments lie."""

@@ -49,7 +49,7 @@ from monarch_infra.problem import (
     UsageError,
 )
 from monarch_infra.provider import Provider
-from monarch_infra.reconcile import SETTLE_S, Progress, Reconciler
+from monarch_infra.reconcile import SETTLE_S, Progress, Reconciler, decide, parse
 
 if TYPE_CHECKING:
     from monarch_infra.engine.command import Finished
@@ -160,24 +160,19 @@ def changed(file: Path, target: str = spec.DEFAULT_TARGET) -> list[str]:
 
 
 def _changed(job: Job) -> list[str]:
+    """Compare by the same judgement as a plan: what it would not show is no change here either."""
     groups = job.state.groups
-    asked = {mesh.name: mesh.inputs for mesh in job.spec.meshes}
-    lines = [f"{name} is not in the job file any more" for name in sorted(set(groups) - set(asked))]
-    for name, inputs in asked.items():
-        if name not in groups:
-            lines.append(f"{name} is new")
+    names = {mesh.name for mesh in job.spec.meshes}
+    lines = [f"{name} is not in the job file any more" for name in sorted(set(groups) - names)]
+    for mesh in job.spec.meshes:
+        if mesh.name not in groups:
+            lines.append(f"{mesh.name} is new")
             continue
-        was = {key: value for key, value in groups[name].inputs.items() if key in MeshSpec.model_fields}
-        lines += [f"{name}.{path} {old} -> {new}" for path, old, new in _differences(was, inputs)]
+        group = groups[mesh.name]
+        old = MeshSpec.from_inputs(mesh.name, group.inputs)
+        reasons = decide(old, mesh, parse(group.outputs), job.provider.diff(old, mesh)).reasons
+        lines += [render.setting_line(f"{mesh.name}.{reason.path}", reason.old, reason.new) for reason in reasons]
     return lines
-
-
-def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-    elif old != new:
-        yield path, old, new
 
 
 # --- plan -------------------------------------------------------------------------------------------
@@ -372,6 +367,8 @@ class Session:
                 raise self._stopped()
         if self.reconciler.failures:
             raise self._failed()
+        if guard.approved.ends_deployment:
+            self.job.workspace.forget()
         counts = {mesh: len(ranks) for mesh, ranks in unfinished.items()}
         return Applied(plan=guard.approved, outputs=state.outputs, unfinished=counts)
 

@@ -86,6 +86,12 @@ class MeshSpec(Record):
     options: dict[str, Any] = {}
     """The provider's own settings: the target's with the mesh's laid over them."""
 
+    @classmethod
+    def from_inputs(cls, name: str, inputs: Json) -> "MeshSpec":
+        """Return the mesh whose `inputs` these are; what its resource is given besides is left out."""
+        fields = {field: inputs[field] for field in cls.model_fields if inputs.get(field) is not None}
+        return cls.model_validate({**fields, "name": name})
+
     @property
     def inputs(self) -> dict[str, Any]:
         """Return the mesh as the inputs of its resource, whose name is the mesh's."""

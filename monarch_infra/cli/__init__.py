@@ -91,6 +91,11 @@ def _code(arguments: Sequence[str]) -> int:
 
 
 def _usage(error: click.ClickException) -> UsageError:
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        # A flag that is not built is declared, but nobody is led to it.
+        hidden = {name for each in error.ctx.command.params if getattr(each, "hidden", False) for name in each.opts}
+        near = [name for name in error.possibilities or () if name not in hidden]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "monarch-infra"
     return UsageError("wrong command line", error.format_message(), hint=f"{command} --help")
 

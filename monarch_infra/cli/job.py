@@ -49,13 +49,19 @@ def init(directory: Path) -> None:
 
 @click.command()
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, metavar="[FILE]...")
+@click.option("-t", "--target", help="Only this target; else all of them.")
 @wants_json
-def validate(files: tuple[Path, ...], wants_json: bool) -> None:
+@not_built("-q", "-v")
+@not_built("--json-into", takes_value=True)
+def validate(files: tuple[Path, ...], target: str | None, wants_json: bool) -> None:
     """Check job files for all their targets, without network or engine."""
     from monarch_infra import render, spec, versions
 
     problems = []
     for file in files or (Path("job.yaml"),):
+        if target is not None:
+            console.warn(spec.load(file, target, **versions.client()).warnings)
+            continue
         report = spec.check(file, **versions.client())
         problems += report.errors
         console.warn(report.warnings)
@@ -139,10 +145,14 @@ def destroy(
     name = job.spec.name
     approve = _approval(yes, no_input, wants_json, f"Type the job's name, {name}, to destroy: ", name)
     if deployment is not None:
-        from monarch_infra import line
+        from monarch_infra import line, render
 
         removed = line.sweep(job, deployment, approve)
-        console.out(f"Removed {removed} hosts; nothing of deployment {deployment} remains.\n")
+        if wants_json:
+            fields = {"deployment": deployment, "removed": removed}
+            console.document({"format_version": render.FORMAT_VERSION, **fields})
+        else:
+            console.out(f"Removed {removed} hosts; nothing of deployment {deployment} remains.\n")
         return
     done = _run(job, approve, asks_first=not yes, meshes=meshes, destroys=True)
     _report(job, done, wants_json, shown=not done.plan.is_empty)

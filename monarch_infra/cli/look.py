@@ -74,7 +74,11 @@ def ping(file: Path, target: str, meshes: tuple[str, ...], wants_json: bool) -> 
             "no host to call", f"{job.spec.name} has no hosts on {job.spec.target}.", next_command=job.command("apply")
         )
     line.choose(job, meshes)
-    answers = connect.ping(outputs, meshes or None)
+    try:
+        answers = connect.ping(outputs, meshes or None)
+    except NotReadyError as error:
+        error.next_command = error.next_command or job.command("plan")
+        raise
     if wants_json:
         console.document(render.ping_json(answers))
     else:

@@ -13,14 +13,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 job_file = click.argument(
     "file", type=click.Path(path_type=Path), default="job.yaml", envvar="MONARCH_INFRA_JOB", metavar="[FILE]"
 )
-target = click.option(
-    "-t",
-    "--target",
-    default="local",
-    envvar="MONARCH_INFRA_TARGET",
-    show_default=True,
-    help="Where the job runs: a target of the job file; `local` always exists.",
-)
 wants_json = click.option(
     "--json", "wants_json", is_flag=True, envvar="MONARCH_INFRA_JSON", help="Print one JSON document."
 )
@@ -33,6 +25,19 @@ meshes = click.option(
     callback=lambda ctx, parameter, value: _mesh_names(value),
     help="Only this mesh; may be given more than once.",
 )
+
+
+def target(command: F) -> F:
+    """Let a command be told where the job runs, and what every such command will take one day."""
+    option = click.option(
+        "-t",
+        "--target",
+        default="local",
+        envvar="MONARCH_INFRA_TARGET",
+        show_default=True,
+        help="Where the job runs: a target of the job file; `local` always exists.",
+    )
+    return option(not_built("-q", "-v")(not_built("--json-into", takes_value=True)(command)))
 
 
 def _mesh_names(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -153,8 +153,7 @@ def _verify_workers(outputs: Outputs, names: Iterable[str]) -> None:
         raise NotReadyError(
             "hosts do not answer",
             f"No Monarch worker answers at {_listed(silent, quote='')}.",
-            hint="monarch-infra apply makes lost hosts again; monarch-infra plan shows them",
-            next_command="monarch-infra apply",
+            hint="plan shows hosts that are lost, apply makes them again",
         )
 
 
@@ -217,8 +216,7 @@ def _awaited(future: Any, mesh: str, until: float, told: list[str]) -> Any:
     raise NotReadyError(
         "hosts do not answer",
         f"A call to mesh `{mesh}` failed: {why}.",
-        hint="monarch-infra plan shows what became of its hosts",
-        next_command="monarch-infra plan",
+        hint="plan shows what became of its hosts",
     )
 
 

@@ -4,6 +4,6 @@ The only package that uses Pulumi's automation side.  Importing it loads no Pulu
 """
 
 from monarch_infra.engine.state import State, members, read
-from monarch_infra.engine.workspace import PROJECT, Workspace
+from monarch_infra.engine.workspace import PICKLE, PROJECT, Workspace
 
-__all__ = ["PROJECT", "State", "Workspace", "members", "read"]
+__all__ = ["PICKLE", "PROJECT", "State", "Workspace", "members", "read"]

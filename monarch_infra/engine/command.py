@@ -93,7 +93,11 @@ class _Language(LanguageServer):
             self.refusal = self._on_run(list(self._events))
             if self.refusal is not None:
                 return language_pb2.RunResponse(error=self.refusal)
-        return super().Run(request, context)  # type: ignore[no-untyped-call]
+        try:
+            return super().Run(request, context)  # type: ignore[no-untyped-call]
+        except grpc.RpcError as error:
+            # The engine ended under the program; how it ended is the news, and a traceback of ours would hide it.
+            return language_pb2.RunResponse(error=f"the engine has gone: {error.code()}")
 
 
 class _Events(events_pb2_grpc.EventsServicer):

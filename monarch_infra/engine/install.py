@@ -85,7 +85,6 @@ def require(progress: Progress = lambda line: None) -> Path:
         "the engine is not installed",
         f"Pulumi v{PULUMI_VERSION} is neither in {_home()} nor on PATH.  "
         f"It is built once for all jobs of this user: {BUILD_TIME}, {DISK}.",
-        hint=INSTALL_COMMAND,
         next_command=INSTALL_COMMAND,
     )
 

@@ -20,6 +20,8 @@ from urllib.parse import quote
 from monarch_infra.problem import EngineError, InfraError
 
 PROJECT = "monarch-infra"
+PICKLE = ".job_state.pkl"
+"""Follows the first digits of the deployment's id in the name of what an `InfraJob` writes for Monarch's tools."""
 DIRECTORY = ".monarch-infra"
 ORGANIZATION = "organization"
 """What a self-managed backend calls every stack's owner; it stands in lock paths."""
@@ -149,6 +151,13 @@ class Workspace:
             "PULUMI_DISABLE_CHECKPOINT_BACKUPS": "true",  # they grow for ever; the backend's own .bak remains
             "NO_COLOR": "1",
         }
+
+    def forget(self) -> None:
+        """Remove what clients of a deployment that ended left here; nothing where something else is kept."""
+        for pickle in self.home.glob(f"*{PICKLE}"):
+            pickle.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.home.rmdir()
 
     def checkpoint(self) -> dict[str, Any]:
         """Return the stack's state as the backend keeps it; empty where there is none.

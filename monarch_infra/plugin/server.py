@@ -229,8 +229,7 @@ def _name(urn: str) -> str:
 
 
 def _mesh(urn: str, inputs: Json) -> MeshSpec:
-    fields = {name: inputs[name] for name in MeshSpec.model_fields if inputs.get(name) is not None}
-    return MeshSpec.model_validate({**fields, "name": _name(urn)})
+    return MeshSpec.from_inputs(_name(urn), inputs)
 
 
 def _bag(given: struct_pb2.Struct, outputs: Json) -> struct_pb2.Struct:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         status_json,
         status_text,
     )
-    from monarch_infra.render.plan import change_line, plan_json, plan_text
+    from monarch_infra.render.plan import change_line, plan_json, plan_text, setting_line
 
 __all__ = [
     "FORMAT_VERSION",
@@ -34,11 +34,12 @@ __all__ = [
     "plan_json",
     "plan_text",
     "problem_text",
+    "setting_line",
     "status_json",
     "status_text",
 ]
 
-_OF_PLANS = frozenset({"change_line", "plan_json", "plan_text"})
+_OF_PLANS = frozenset({"change_line", "plan_json", "plan_text", "setting_line"})
 
 
 def __getattr__(name: str) -> Any:

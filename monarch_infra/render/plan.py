@@ -123,11 +123,16 @@ def _why(change: Change) -> str:
 def _reason(reason: Reason) -> str:
     if not reason.path:
         return _short(reason.text, WORDS_MAX)
-    old, new = _value(reason.old), _value(reason.new)
+    return setting_line(_short(reason.path, PATH_MAX), reason.old, reason.new)
+
+
+def setting_line(path: str, before: Any, after: Any) -> str:
+    """Return how one setting changed, in bounded length."""
+    old, new = _value(before), _value(after)
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))))
     # Two long values that begin alike are shown from where they part, or the line would name no difference.
     start = same - VALUE_MAX // 4 if same >= VALUE_MAX - 1 else 0
-    return f"{_short(reason.path, PATH_MAX)} {_cut(old, start)} -> {_cut(new, start)}"
+    return f"{path} {_cut(old, start)} -> {_cut(new, start)}"
 
 
 def _value(value: Any) -> str:

@@ -3,6 +3,7 @@
 It knows the product by its command line only; nothing of it is imported here.
 """
 
+import fcntl
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -168,7 +170,15 @@ class Terminal:
     def __init__(self, words: tuple[str, ...], path: Path, env: Mapping[str, str]) -> None:
         self._master, slave = pty.openpty()
         self._child = subprocess.Popen(
-            words, cwd=path, env=dict(env), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            words,
+            cwd=path,
+            env=dict(env),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            # The terminal is the command's own, so what is left in its session when it ends is hung up, as at a desk.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(slave)
         self.seen = ""

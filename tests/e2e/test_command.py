@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,22 @@ def test_documents_of_a_life(shell: Shell) -> None:
     assert applied["unfinished"] == {}
     assert [change["action"] for change in destroyed["plan"]["changes"]] == ["-"]
     assert destroyed["outputs"] is None
+
+
+def test_hosts_whose_state_is_lost_are_removed_by_their_deployment(shell: Shell) -> None:
+    """U19: without the state `destroy --deployment ID` still finds what carries the id, removes it, and says so."""
+    shell.write("version: 1\nhosts: 2\n")
+    shell("apply", "--yes")
+    deployment = shell("output", "deployment").out.strip()
+    shutil.rmtree(shell.path / ".monarch-infra" / "state")
+
+    warned = shell("plan").out
+    removed = shell("destroy", "--deployment", deployment, "--yes", "--json").json
+
+    assert f"monarch-infra destroy --deployment {deployment}" in warned
+    assert (removed["format_version"], removed["deployment"], removed["removed"]) == ("1.0", deployment, 2)
+    assert shell.hosts() == {}
+    shell("destroy", "--deployment", deployment, "--yes", code=6)
 
 
 # --- looking -----------------------------------------------------------------------------------------

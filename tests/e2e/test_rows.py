@@ -219,7 +219,7 @@ def test_an_edited_file_never_kills(shell: Shell) -> None:
         code=1,
     )
 
-    told = "changed: more is new, workers.env None -> {'A': 'b'}, workers.hosts 2 -> 1."
+    told = 'changed: more is new, workers.hosts 2 -> 1, workers.env.A (none) -> "b".'
     assert failed.err.strip() == f"the job file asks for something else than what runs: {told}"
     assert shell.hosts() == pids
     assert shell("status").out.splitlines()[-1].startswith("The job file asks for something else: ")

@@ -197,6 +197,7 @@ class Running:
         self.until(lambda: self.process.poll() is not None)
         while self._read():
             pass
+        assert "Traceback" not in self.printed, self.printed
         return self.process.wait()
 
     def end(self) -> None:

@@ -71,7 +71,11 @@ class Files:
         _note(site, "find")
         rules = _rules(site)
         _act(rules, "find")
-        return [_host(file, rules) for file in sorted(_world(site).glob(f"{site.deployment}/*/[0-9]*"))]
+        found = []
+        for file in sorted(_world(site).glob(f"{site.deployment}/*/[0-9]*")):
+            with suppress(FileNotFoundError):  # another mesh's host is being removed meanwhile
+                found.append(_host(file, rules))
+        return found
 
     def prepare(self, site: Site, boot: Boot) -> Ground:
         _note(site, "prepare")
