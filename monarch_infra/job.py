@@ -124,7 +124,11 @@ class InfraJob(JobTrait):  # type: ignore[misc]  # Monarch is untyped
             NotReadyError: other versions of Monarch or Python than here, or a host that does not answer.
         """
         outputs = self._whole()
-        connect.verify(outputs)  # before Monarch starts a process for telemetry, which a failure would leave behind
+        try:
+            connect.verify(outputs)  # before Monarch starts a process for telemetry, which a failure would leave behind
+        except NotReadyError as error:
+            error.next_command = error.next_command or (self._command("plan") if self._file else "")
+            raise
         self._mark_applied(outputs)
         state = JobState.over(super().state(None))
         self._seen = _digest(outputs.model_dump_json())

@@ -4,6 +4,7 @@ Nothing in `monarch_infra` names a provider: the shipped ones are the folders of
 other people's register a module under the entry point group `monarch_infra.providers`.
 """
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -79,6 +80,7 @@ def stack_module(name: str) -> ModuleType:
     return _module(STACKS, name)
 
 
+@functools.cache  # asked in every call of the engine, and entry points are read from the files of all packages
 def _module(group: str, name: str) -> ModuleType:
     try:
         if importlib.util.find_spec(f"{group}.{name}") is not None:

@@ -196,7 +196,7 @@ def test_other_versions_are_refused_at_once(
 
 
 def test_lost_hosts_are_named_at_once(few: LocalHosts, tmp_path: Path) -> None:
-    """A dead worker is told by mesh and rank, with the command that makes it again; Monarch waits a minute for it."""
+    """A dead worker is told by mesh and rank, and what to do about it; Monarch waits a minute for it."""
     job = InfraJob.from_outputs(file_of(few.outputs(), tmp_path / "outputs.json"))
     os.kill(pid(few.find()[1]), 9)
     until(lambda: few.find()[1].phase is Phase.ENDED)
@@ -206,7 +206,7 @@ def test_lost_hosts_are_named_at_once(few: LocalHosts, tmp_path: Path) -> None:
         job.state()
 
     assert time.monotonic() - began < 1
-    assert caught.value.next_command == "monarch-infra apply"
+    assert "apply makes them again" in caught.value.problems[0].hint
     assert job.can_run(job) is False
 
 
