@@ -13,7 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A folder of tests says what they may use (docs/architecture.md): these need nothing but records ...
 FAST := $(wildcard tests/unit tests/golden tests/docs)
 # ... and these the engine, Monarch workers and the labs.
-SLOW := $(wildcard tests/real tests/contract tests/labs tests/e2e)
+SLOW := $(wildcard tests/real tests/labs tests/e2e)
+# ... and these kill it at every point, beside the slow ones.
+CONTRACT := tests/contract
 
 UV := uv==0.13.8
 
@@ -70,7 +72,7 @@ test-fast: venv
 	$(BIN)/python -m pytest $(FAST)
 
 test: venv
-	@SLOW='$(SLOW)' .ci/test
+	@SLOW='$(SLOW)' CONTRACT='$(CONTRACT)' .ci/test
 
 # Deaths at every point, races in full number; appends its figures to bench/soak.jsonl.
 soak: venv
