@@ -400,7 +400,7 @@ class Session:
 
     @staticmethod
     def _meshes(plan: Plan) -> list[str]:
-        return sorted({change.mesh for change in plan.changes})
+        return sorted({change.mesh for change in plan.changes if change.mesh})
 
     def _check(self, finished: "Finished", failed: set[str], stop: "Stop") -> None:
         """Raise what went wrong in a turn and keeps the next one from its work; failures of meshes wait."""

@@ -329,6 +329,7 @@ class Change(Record):
     """One line of a plan."""
 
     mesh: str
+    """Empty for what all meshes share."""
     action: Action
     ranks: tuple[int, ...]
     reasons: tuple[Reason, ...] = ()

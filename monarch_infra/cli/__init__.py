@@ -3,6 +3,7 @@
 Importing it loads click and nothing heavy; what a command needs is imported when it runs.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ YES = ("1", "true", "t", "yes", "y", "on")
 
 EXIT_READER_GONE = 128 + 13
 """As the shell counts a death by SIGPIPE."""
+
+GARBAGE_MIN = 50_000
+"""Objects before the first collection.  Importing makes hundreds of thousands and no garbage; at the default of 700
+looking for it is a tenth of a short command."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -54,6 +59,7 @@ for _command in (*job.COMMANDS, *look.COMMANDS, *engine.COMMANDS, *unbuilt.COMMA
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with the code that its cause decides."""
+    gc.set_threshold(GARBAGE_MIN)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     console.wants_json = "--json" in arguments or os.environ.get("MONARCH_INFRA_JSON", "").lower() in YES
     try:

@@ -1,10 +1,11 @@
 """init, validate, plan, apply and destroy: the life of a job."""
 
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,13 +209,12 @@ def _signals(stop: "Stop") -> Iterator[None]:
     """Let the first Ctrl-C stop gracefully and the second at once."""
 
     def wish(number: int, frame: Any) -> None:
+        # Written past the buffers: the signal may have come while one of them was being filled.
         if not stop.now():
-            console.say("\nstopped at once; the next apply finishes what was begun\n")
-            sys.stderr.flush()
-            import os
-
+            os.write(2, b"\nstopped at once; the next apply finishes what was begun\n")
             os._exit(EXIT_KILLED)
-        console.say("\nstopping; what was made is kept.  Once more: at once\n")
+        with suppress(OSError):
+            os.write(2, b"\nstopping; what was made is kept.  Once more: at once\n")
 
     before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
+from pulumi import log
 from pulumi.automation._server import LanguageServer
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import events_pb2_grpc, language_pb2, language_pb2_grpc
@@ -47,6 +48,13 @@ An engine that outlives us gets no answer for the create in flight, forgets it, 
 The signal follows the *thread* that started the child, which is the one that waits for it.  Not a `preexec_fn`:
 that forks a process in which gRPC's threads hold locks.  It costs 30 ms.
 """
+
+
+def _unsaid(*_given: Any, **_named: Any) -> None:
+    """Stand for the SDK's debug messages: several calls to the engine per resource, which nobody reads."""
+
+
+log.debug = _unsaid
 
 
 @dataclass

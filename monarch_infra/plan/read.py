@@ -119,6 +119,8 @@ def _strays(step: Step) -> Iterator[Change]:
         for mesh, hosts in (step.made.get("strays") or {}).items():
             ranks = tuple(sorted({int(host.partition(".")[0]) for host in hosts}))
             yield Change(mesh=mesh, action=Action.DELETE, ranks=ranks, reasons=why)
+    if step.op == "update" and "options" in step.paths:
+        yield Change(mesh="", action=Action.UPDATE, ranks=(), reasons=(_setting("options", step),))
     for path in step.paths:
         if match := STRAYS.match(path):
             yield Change(mesh=match[1], action=Action.DELETE, ranks=unranges(match[2]), reasons=why)

@@ -103,7 +103,7 @@ def _bytes(lines: list[str]) -> int:
 def _ranks(change: Change) -> str:
     text = ranges(change.ranks)
     if not text:
-        return change.mesh  # it stands in the state without a host
+        return change.mesh or "(all meshes)"  # it stands in the state without a host, or is no mesh's own
     if len(text) > RANGES_MAX:
         text = text[:RANGES_MAX].rsplit(",", 1)[0] + ",…"
     return f"{change.mesh}[{text}]"

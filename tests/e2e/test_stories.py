@@ -50,7 +50,7 @@ def test_first_run_without_the_engine(shell: Shell) -> None:
 
     assert done.out == ""
     assert done.err.startswith("error: the engine is not installed\n")
-    assert "hint: monarch-infra engine install\n" in done.err
+    assert done.err.endswith("\nnext: monarch-infra engine install\n")
     assert shell("validate", env=missing).out == "job.yaml: ok\n"
     assert shell("status", env=missing).out == "hello on local    nothing was applied\n"
     assert sorted(os.listdir(shell.path)) == ["hello.py", "job.yaml"]

@@ -350,3 +350,20 @@ def test_ranks_and_meshes_that_nobody_approved_are_not_covered() -> None:
         "needed now, not approved: ± trainers[1] lost: killed",
         "needed now, not approved: + other[0] 1 host",
     ]
+
+
+def test_what_all_meshes_share_is_a_line_of_its_own() -> None:
+    """An option of the site belongs to no mesh; an update that the plan does not show would be done unseen."""
+    step = Step(
+        kind="Site",
+        name="site",
+        op="update",
+        paths={"options": "update"},
+        old={"options": {"region": "a"}},
+        new={"options": {"region": "b"}},
+    )
+
+    (change,) = read(step).changes
+
+    assert (change.mesh, change.action, change.ranks) == ("", Action.UPDATE, ())
+    assert change.reasons == (Reason(path="options", old={"region": "a"}, new={"region": "b"}),)
