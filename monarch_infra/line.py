@@ -503,6 +503,7 @@ class Session:
                     return True
                 if all(host.phase is Phase.READY for host in own):
                     return True
+            pause = min(pause * 1.5, WATCH_MAX_S)
         return False
 
     # --- words for what stands ----------------------------------------------------------------------
